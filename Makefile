@@ -1,0 +1,42 @@
+# Set-up is a virtual environment in ./.venv; it is repeated only when pyproject.toml changed.
+SHELL := /bin/bash
+VENV ?= .venv
+BIN := $(VENV)/bin
+# What pip is asked for as torch; a pin such as TORCH=torch==2.13.0 makes a set-up repeatable.
+TORCH ?= torch
+PYTEST_ARGS ?=
+# On few cores, OpenMP threads that spin while waiting take the time of those that work.
+export OMP_WAIT_POLICY := PASSIVE
+
+.PHONY: help demo test slow lint pocket-long clean
+.DEFAULT_GOAL := help
+
+help: ## list these targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+demo: $(VENV)/.ready-rewards ## set up, then align the built-in pocket model and show before and after
+	$(BIN)/flash-grpo train --preset pocket
+
+pocket-long: $(VENV)/.ready-rewards ## set up, then about an hour of training for prompt following
+	$(BIN)/flash-grpo train --preset pocket-long
+
+test: $(VENV)/.ready-dev ## set up, then run all tests but the slow ones
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+slow: $(VENV)/.ready-dev ## set up, then run the tests that train for minutes
+	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+lint: $(VENV)/.ready-dev ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean: ## remove the environment and the caches, keep runs
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .coverage *.egg-info
+
+$(VENV)/.ready-rewards: pyproject.toml
+	@VENV='$(VENV)' TORCH='$(TORCH)' bash scripts/setup.sh rewards
+	@touch $@
+
+$(VENV)/.ready-dev: pyproject.toml
+	@VENV='$(VENV)' TORCH='$(TORCH)' bash scripts/setup.sh rewards,dev
+	@touch $@ $(VENV)/.ready-rewards
