@@ -1,0 +1,122 @@
+"""Prompt sets and files: disjoint splits, stable ids, one sentence for bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flash_grpo.errors import InputError
+from flash_grpo.models.pocket import world
+from flash_grpo.prompts import BUILT_IN, load_prompts
+
+
+def texts(source: str) -> set[str]:
+    return {prompt.text for prompt in load_prompts(source)}
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [("pocket", (4000, 200, 400)), ("pocket-single", (3000, 200, 400)), ("starter", (48, 16, 32))],
+)
+def test_splits_are_unique_and_disjoint(name: str, counts: tuple[int, int, int]) -> None:
+    train, validation, heldout = (texts(f"{name}:{split}") for split in ("train", "validation", "heldout"))
+    assert (len(train), len(validation), len(heldout)) == counts
+    assert not train & validation
+    assert not train & heldout
+    assert not validation & heldout
+
+
+@pytest.mark.parametrize("name", ["pocket", "pocket-single"])
+def test_only_evaluation_prompts_hold_the_held_out_combinations(name: str) -> None:
+    for split, expected in (("train", False), ("validation", True), ("heldout", True)):
+        scenes = [world.parse_caption(text) for text in texts(f"{name}:{split}")]
+        assert {world.is_held_out(scene) for scene in scenes} == {expected}
+        subjects = {len(scene.subjects) for scene in scenes}
+        assert subjects == ({1} if name == "pocket-single" else {1, 2})
+
+
+@pytest.mark.parametrize("source", BUILT_IN)
+def test_built_in_sets_are_the_same_every_time_and_limits_take_the_first(source: str) -> None:
+    everything = load_prompts(source)
+    assert load_prompts(source, 7) == everything[:7]
+    assert len({prompt.id for prompt in everything}) == len(everything)
+    assert everything[0].id == f"{source.replace(':', '-')}-000000"
+
+
+def test_the_first_starter_prompts_cover_every_theme() -> None:
+    assert len({prompt.metadata["theme"] for prompt in load_prompts("starter:train", 8)}) == 8
+
+
+def test_duplicate_lines_stay_separate_prompts(tmp_path: Path) -> None:
+    file = tmp_path / "my prompts.txt"
+    file.write_text("a cat\n\n  a   dog \na cat\n", encoding="utf-8")
+    prompts = load_prompts(str(file))
+    assert [p.text for p in prompts] == ["a cat", "a dog", "a cat"]
+    assert [p.id for p in prompts] == ["my-prompts-000000", "my-prompts-000001", "my-prompts-000002"]
+
+
+def test_csv_columns_become_metadata(tmp_path: Path) -> None:
+    file = tmp_path / "set.csv"
+    file.write_bytes('\ufeffcaption,id,style\r\n"a cat, asleep",one,oil\r\na dog,,ink\r\n'.encode())
+    first, second = load_prompts(str(file))
+    assert (first.id, first.text, first.metadata) == ("one", "a cat, asleep", {"style": "oil"})
+    assert second.id == "set-000001"
+
+
+def test_json_lines_keep_their_types(tmp_path: Path) -> None:
+    file = tmp_path / "set.jsonl"
+    file.write_text('{"text": "a cat", "id": 7, "target": 0.3}\n{"prompt": "größer"}\n', encoding="utf-8")
+    first, second = load_prompts(str(file))
+    assert (first.id, first.metadata) == ("7", {"target": 0.3})
+    assert (second.id, second.text) == ("set-000001", "größer")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.txt", b"", "at least one prompt"),
+        ("a.txt", b"\n  \n", "at least one prompt"),
+        ("a.txt", b"caf\xe9\n", "UTF-8.*0xe9 at offset 3"),
+        ("a.csv", b"", "column named prompt.*no header"),
+        ("a.csv", b"title,style\nx,y\n", "column named prompt.*title, style"),
+        ("a.csv", b"prompt\n", "at least one prompt"),
+        ("a.csv", b"prompt\na cat, asleep\n", "line 2: expected 1 columns"),
+        ("a.csv", b'prompt\n"a cat\n', "not valid CSV"),
+        ("a.csv", b'prompt,id\n" ",x\n', "line 2: expected the text"),
+        ("a.jsonl", b'{"prompt": "a"}\n{"prompt": \n', "line 2: not valid JSON"),
+        ("a.jsonl", b'["a"]\n', "line 1: expected an object"),
+        ("a.jsonl", b'{"prompt": 3}\n', "line 1: expected the text of a prompt, got 3"),
+        ("a.jsonl", b'{"prompt": "a", "id": "x"}\n{"prompt": "b", "id": "X"}\n', "each id once.*twice"),
+        ("a.jsonl", b'{"prompt": "a", "id": "../x"}\n', "line 1: expected an id of.*'../x'"),
+        ("a.json", b"[]", "a .txt, .csv or .jsonl file"),
+    ],
+)
+def test_bad_files_are_one_sentence(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=sentence) as caught:
+        load_prompts(str(file))
+    assert "\n" not in str(caught.value)
+    assert name in str(caught.value)
+
+
+def test_a_missing_file_and_an_unknown_set_say_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        load_prompts(str(tmp_path / "none.txt"))
+    with pytest.raises(InputError, match="cannot read the prompt file"):
+        (tmp_path / "folder.txt").mkdir()
+        load_prompts(str(tmp_path / "folder.txt"))
+    with pytest.raises(InputError, match="did you mean 'pocket:train'"):
+        load_prompts("pocket:trian")
+    with pytest.raises(InputError, match="limit of at least 1"):
+        load_prompts("pocket:train", 0)
+
+
+def test_a_round_trip_through_json_lines_keeps_ids(tmp_path: Path) -> None:
+    prompts = load_prompts("starter:heldout")
+    file = tmp_path / "copy.jsonl"
+    rows = [json.dumps({"id": p.id, "prompt": p.text, **p.metadata}) for p in prompts]
+    file.write_text("\n".join(rows), encoding="utf-8")
+    assert load_prompts(str(file)) == prompts
