@@ -18,7 +18,7 @@ def texts(source: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("name", "counts"),
-    [("pocket", (4000, 200, 400)), ("pocket-single", (3000, 200, 400)), ("starter", (48, 16, 32))],
+    [("pocket", (4000, 200, 400)), ("pocket-single", (3000, 200, 400)), ("starter", (48, 16, 64))],
 )
 def test_splits_are_unique_and_disjoint(name: str, counts: tuple[int, int, int]) -> None:
     train, validation, heldout = (texts(f"{name}:{split}") for split in ("train", "validation", "heldout"))
