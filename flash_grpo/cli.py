@@ -1,0 +1,319 @@
+"""The command line: thin, and quick to start because nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from flash_grpo.errors import InputError, unknown_name
+from flash_grpo.plugins import CommandGroup
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+DONE, FAILED, BAD_INPUT, PAUSED, INTERRUPTED = 0, 1, 2, 75, 130
+NOISE_LEVELS = ("flash", "flow", "dance", "cps")
+SCHEDULERS = ("unipc", "euler")
+
+app = typer.Typer(
+    name="flash-grpo",
+    cls=CommandGroup,
+    help="Align video diffusion models with your own rewards by Flash-GRPO.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one configuration key; may be repeated."),
+]
+
+
+def main() -> NoReturn:
+    """Entry point: runs the command and turns what went wrong into one sentence and an exit code."""
+    _quiet_libraries()
+    try:
+        app()
+    except InputError as error:
+        _complain(str(error))
+        sys.exit(BAD_INPUT)
+    except Exception as error:
+        handle, name = tempfile.mkstemp(prefix="flash-grpo-", suffix=".log")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            traceback.print_exc(file=file)
+        _complain(f"{_first_line(error)}; details are in {name}")
+        sys.exit(FAILED)
+    sys.exit(DONE)
+
+
+def _quiet_libraries() -> None:
+    """Settings that must precede the heavy imports; what the user has set stays."""
+    for name, value in {
+        "OMP_WAIT_POLICY": "PASSIVE",  # on few cores, threads that spin while waiting slow down those that work
+        "TOKENIZERS_PARALLELISM": "false",
+        "TRANSFORMERS_VERBOSITY": "error",
+        "DIFFUSERS_VERBOSITY": "error",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    }.items():
+        os.environ.setdefault(name, value)
+
+
+def _complain(sentence: str) -> None:
+    print(f"flash-grpo: {sentence}", file=sys.stderr)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # Not a terminal: no wrapping at 80 columns, so that a table in a log or a pipe stays whole.
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=160)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(version("flash-grpo-studio"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    del version
+
+
+@app.command()
+def train(
+    preset: Annotated[str, typer.Option("--preset", metavar="NAME", help="Preset to start from; see `presets`.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="DIR", help="New run folder [default: runs/PRESET-TIME].")
+    ] = None,
+    assignments: Assignments = None,
+) -> None:
+    """Train a run: videos before, training, videos after, and the figures that compare them."""
+    from flash_grpo.config import build_config, parse_assignments
+
+    config = build_config(preset, parse_assignments(assignments or []))
+    folder = output or Path("runs") / f"{preset}-{time.strftime('%Y%m%d-%H%M%S')}"
+    console = _console()
+    console.print(f"Training preset {preset} into {folder}", markup=False, soft_wrap=True)
+    from flash_grpo import trainer
+    from flash_grpo.console import watch_run
+
+    try:
+        with watch_run(console) as show:
+            summary = trainer.train(config, folder, preset=preset, subscribers=[show])
+    except trainer.Interrupted as stop:
+        _complain(f"the run was {stop.status}; what it reached is in {folder}")
+        raise typer.Exit(PAUSED if stop.status == "paused" else INTERRUPTED) from None
+    except InputError:
+        raise
+    except Exception as error:
+        _complain(f"the run failed: {_first_line(error)}; details are in {_log_of(folder)}")
+        raise typer.Exit(FAILED) from None
+    _show_summary(console, summary, folder)
+
+
+def _log_of(folder: Path) -> Path:
+    """The run's log; what failed before the run could open it is written there now."""
+    path = folder / "log.txt"
+    trace = traceback.format_exc()
+    if not path.exists() or trace.rstrip().rsplit("\n", 1)[-1] not in path.read_text(encoding="utf-8"):
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(trace)
+    return path
+
+
+def _show_summary(console: Console, summary: Mapping[str, Any], folder: Path) -> None:
+    from flash_grpo.report import final_table, footer_lines
+
+    console.print()
+    console.print(final_table(summary))
+    for line in footer_lines(summary, folder):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
+) -> None:
+    """Repeat a run's held-out comparison with its best checkpoint."""
+    if not (run / "config.yaml").is_file():
+        raise InputError(f"{run} is no run folder: it holds no config.yaml; give a folder that `train` wrote")
+    from flash_grpo.evaluate import evaluate_run
+
+    _show_summary(_console(), evaluate_run(run), run)
+
+
+@app.command()
+def presets(as_json: AsJson = False) -> None:
+    """List the presets."""
+    from flash_grpo.config import preset_config
+    from flash_grpo.config import presets as all_presets
+
+    entries = [
+        {
+            "name": name,
+            "description": preset["description"],
+            "verified": preset["verified"],
+            "model": preset_config(name)["model"],
+            "config": preset_config(name),
+        }
+        for name, preset in all_presets().items()
+    ]
+    _list("Presets", entries, ("name", "model", "description"), as_json)
+
+
+@app.command()
+def models(as_json: AsJson = False) -> None:
+    """List the models that are known to work, and those whose weights were not run here."""
+    from importlib import resources
+
+    import yaml
+
+    cards = resources.files("flash_grpo") / "models" / "cards"
+    files = sorted((file for file in cards.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
+    entries = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
+    _list("Models", entries, ("name", "parameters", "source", "licence", "description"), as_json)
+
+
+@app.command()
+def rewards(as_json: AsJson = False) -> None:
+    """List the rewards and what each measures."""
+    import dataclasses
+
+    from flash_grpo.rewards.registry import available
+
+    entries = [dataclasses.asdict(card) for card in available().values()]
+    for entry in entries:
+        entry["status"] = "" if entry["available"] else "comes later"
+    _list("Rewards", entries, ("name", "badge", "measures", "status"), as_json)
+
+
+def _list(title: str, entries: Sequence[Mapping[str, Any]], columns: Iterable[str], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(entries, indent=1, ensure_ascii=False))
+        return
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", show_lines=True)
+    for column in columns:
+        table.add_column(column, no_wrap=column == "name", overflow="fold")
+    for entry in entries:
+        cells = [str(entry[column]) for column in columns]
+        if not entry["verified"]:
+            cells[0] += " (unverified)"
+        table.add_row(*cells)
+    _console().print(table, markup=False)
+
+
+@app.command()
+def config(
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of the configuration.")] = False,
+    preset: Annotated[str, typer.Option("--preset", metavar="NAME", help="Preset to print.")] = "pocket",
+    assignments: Assignments = None,
+) -> None:
+    """Print the configuration of a preset as YAML, or the schema of all configurations."""
+    from flash_grpo.config import RunConfig, build_config, dump_config, parse_assignments
+
+    if schema:
+        print(json.dumps(RunConfig.model_json_schema(), indent=1))
+    else:
+        print(dump_config(build_config(preset, parse_assignments(assignments or []))), end="")
+
+
+@app.command()
+def schedule(
+    steps: Annotated[int, typer.Option("--steps", metavar="N", help="Denoising steps.")],
+    shift: Annotated[float, typer.Option("--shift", metavar="S", help="Flow shift.")],
+    noise_level: Annotated[str, typer.Option("--noise-level", metavar="|".join(NOISE_LEVELS), help="Noise rule.")],
+    scheduler: Annotated[str, typer.Option("--scheduler", metavar="|".join(SCHEDULERS), help="Sigma grid.")] = "unipc",
+    eta: Annotated[
+        float | None, typer.Option("--eta", metavar="E", help="Strength of the noise rule [default: the rule's own].")
+    ] = None,
+    candidates: Annotated[
+        str | None,
+        typer.Option("--candidates", metavar="FIRST..LAST", help="Steps that may branch [default: the first half]."),
+    ] = None,
+    as_json: AsJson = False,
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Also draw it as a PNG.")] = None,
+) -> None:
+    """Show a schedule: sigma, noise level, gradient scale lambda and rectification weight of every step."""
+    if scheduler not in SCHEDULERS:
+        raise unknown_name("scheduler", scheduler, SCHEDULERS)
+    if noise_level not in NOISE_LEVELS:
+        raise unknown_name("noise level", noise_level, NOISE_LEVELS)
+    chosen = parse_candidates(candidates, steps) if candidates is not None else None
+    from flash_grpo.schedule import describe_schedule
+
+    described = describe_schedule(scheduler, steps, shift, noise_level, eta, chosen)  # type: ignore[arg-type]
+    rows = [
+        {
+            "index": step.index,
+            "timestep": step.timestep,
+            "sigma": step.sigma,
+            "noise_level": step.noise_level,
+            "lambda": step.lambda_,
+            "inverse_lambda": step.inverse_lambda,
+            "weight": step.weight,
+        }
+        for step in described
+    ]
+    if plot is not None:
+        from flash_grpo.report import schedule_chart
+
+        schedule_chart(described, plot)
+    if as_json:
+        print(json.dumps({"steps": rows}, indent=1, allow_nan=False))
+    else:
+        _print_rows(rows)
+        if plot is not None:
+            print(f"chart: {plot}")
+
+
+def _print_rows(rows: Sequence[Mapping[str, float | None]]) -> None:
+    from rich.table import Table
+
+    table = Table()
+    for name in rows[0]:
+        table.add_column(name.replace("_", " "), justify="right")
+    for row in rows:
+        table.add_row(*("-" if v is None else f"{v:d}" if isinstance(v, int) else f"{v:.4f}" for v in row.values()))
+    _console().print(table)
+
+
+def parse_candidates(text: str, steps: int) -> list[int]:
+    """Read `first..last` or a single step; InputError unless 0 <= first <= last < steps."""
+    first, _, last = text.partition("..")
+    try:
+        low, high = int(first), int(last or first)
+    except ValueError:
+        raise InputError(f"expected candidates as first..last, for example 0..9, got {text!r}") from None
+    if not 0 <= low <= high < steps:
+        raise InputError(f"expected candidates within 0..{steps - 1} for {steps} steps, got {text!r}")
+    return list(range(low, high + 1))
+
+
+if __name__ == "__main__":
+    main()
