@@ -193,7 +193,7 @@ def models(as_json: AsJson = False) -> None:
     import yaml
 
     cards = resources.files("flash_grpo") / "models" / "cards"
-    files = sorted((file for file in cards.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
+    files = [file for file in cards.iterdir() if file.name.endswith(".yaml")]
     entries = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
     _list("Models", entries, ("name", "parameters", "source", "licence", "description"), as_json)
 
@@ -212,6 +212,7 @@ def rewards(as_json: AsJson = False) -> None:
 
 
 def _list(title: str, entries: Sequence[Mapping[str, Any]], columns: Iterable[str], as_json: bool) -> None:
+    entries = sorted(entries, key=lambda entry: str(entry["name"]))
     if as_json:
         print(json.dumps(entries, indent=1, ensure_ascii=False))
         return
