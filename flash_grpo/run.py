@@ -1,0 +1,243 @@
+"""Everything a run works with: folder, events, model, prompts, rewards, sampler, requests from outside, summary."""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from flash_grpo.config import RunConfig, dump_config
+from flash_grpo.distributed import Runtime
+from flash_grpo.errors import InputError
+from flash_grpo.evaluate import EvaluationResult, EvaluationSet, compare
+from flash_grpo.events import Event, EventLog, Failed, Finished, Progress, RunStarted
+from flash_grpo.files import write_atomic
+from flash_grpo.models.registry import load_model
+from flash_grpo.prompts import Prompt, load_prompts
+from flash_grpo.report import chart, contact_sheet
+from flash_grpo.rewards.scoring import RewardSet
+from flash_grpo.rollout import Meter, build_sampler
+from flash_grpo.schedule import draw_prompts
+
+PACKAGES = ("torch", "diffusers", "transformers", "accelerate", "peft", "safetensors")
+
+
+class Interrupted(Exception):
+    """The run stopped because it was asked to; `status` is `interrupted` or `paused`."""
+
+    def __init__(self, status: str) -> None:
+        super().__init__(f"the run was {status}")
+        self.status = status
+
+
+class Run:
+    """One run's surroundings; made by `open_run`."""
+
+    def __init__(self, config: RunConfig, folder: Path, preset: str | None, log: EventLog) -> None:
+        self.config, self.folder, self.preset, self.log = config, folder, preset, log
+        self.started = time.monotonic()
+        self.meter = Meter()
+        self.requested: str | None = None
+        self.rewards = RewardSet(config.rewards, config.reward_options)
+        train, validation, heldout = _load_prompt_sets(config)
+        self.train_prompts = train
+        self.runtime = Runtime(config, folder)
+        self.model = load_model(config, self.runtime.device)
+        self.sampler = build_sampler(config, self.model)
+        used = _prompts_used(config, len(train))
+        self.train_embedding = {prompt: row for row, prompt in enumerate(used)}
+        self.prompt_of_embedding: Sequence[Prompt] = [train[index] for index in used] + validation + heldout
+        self.validation = EvaluationSet("validation", validation, len(used))
+        self.heldout = EvaluationSet("heldout", heldout, len(used) + len(validation))
+        self.emit(Progress("setup", 0, config.updates, 0.0))
+        self.embeddings = self.model.encode_prompts([p.text for p in self.prompt_of_embedding], config.negative_prompt)
+        self.model.free_text_encoder()
+        self._make_trainable()
+
+    def _make_trainable(self) -> None:
+        config = self.config
+        torch.manual_seed(config.seed)
+        if config.adapter == "lora":
+            self.model.add_adapter(config.lora_rank, config.lora_alpha, config.lora_targets, config.lora_init)
+        else:
+            self.model.train_all(keep_base=config.kl_weight > 0)
+        if config.gradient_checkpointing:
+            self.model.enable_gradient_checkpointing()
+
+    def emit(self, event: Event) -> None:
+        """Write an event; only the main process speaks."""
+        if self.runtime.is_main:
+            self.log.emit(event)
+
+    def out_of_time(self) -> bool:
+        """Whether the run's minutes are spent."""
+        return self.config.minutes is not None and time.monotonic() - self.started > self.config.minutes * 60
+
+    def obey_requests(self) -> None:
+        """Raise `Interrupted` if a signal or a file in RUN/control asked the run to stop or pause."""
+        control = self.folder / "control"
+        if self.requested is None and (control / "stop").exists():
+            self.requested = "interrupted"
+        if self.requested is None and (control / "pause").exists():
+            self.requested = "paused"
+        if self.requested is not None:
+            raise Interrupted(self.requested)
+
+    def finish(self, updates: int, shown: int, before: EvaluationResult, after: EvaluationResult) -> dict[str, Any]:
+        """Write contact sheet, chart and summary.json; returns the summary."""
+        files = {
+            "chart": "chart.png",
+            "contact_sheet": "contact_sheet.png",
+            "adapter": f"checkpoints/{shown:06d}",
+            "videos_before": "videos/000000",
+            "videos_after": f"videos/{shown:06d}",
+        }
+        comparison = compare(before.scores, after.scores)
+        if self.runtime.is_main:
+            captions = [prompt.text for prompt in self.heldout.prompts]
+            contact_sheet(
+                list(zip(captions, before.videos, after.videos, strict=False)), self.folder / "contact_sheet.png"
+            )
+            chart(self.folder, self.folder / "chart.png")
+        summary = self.summary("done", updates, heldout=comparison, best_update=shown, files=files)
+        self.emit(Finished("done", f"Trained {updates} updates in {summary['minutes']:.1f} minutes."))
+        return summary
+
+    def summary(self, status: str, updates: int, **more: Any) -> dict[str, Any]:
+        """Write summary.json with what is known, and return it."""
+        content: dict[str, Any] = {
+            "status": status,
+            "preset": self.preset,
+            "seed": self.config.seed,
+            "updates": updates,
+            "nfe": self.meter.nfe,
+            "cost": self.meter.cost,
+            "minutes": (time.monotonic() - self.started) / 60,
+            "rewards": self.config.rewards,
+            **more,
+        }
+        if self.runtime.is_main:
+            write_atomic(self.folder / "summary.json", json.dumps(content, indent=1))
+        return content
+
+
+def _load_prompt_sets(config: RunConfig) -> tuple[list[Prompt], list[Prompt], list[Prompt]]:
+    train = load_prompts(config.prompts, None)
+    validation = load_prompts(config.validation_prompts, config.validation_limit)
+    heldout = load_prompts(config.heldout_prompts, config.heldout_limit)
+    texts = {p.text for p in train}
+    for key, prompts in (("validation_prompts", validation), ("heldout_prompts", heldout)):
+        shared = [p.text for p in prompts if p.text in texts]
+        if shared:
+            raise InputError(
+                f"{key} holds {len(shared)} prompts that are trained on, such as {shared[0]!r}; remove them"
+            )
+        texts.update(p.text for p in prompts)
+    return train, validation, heldout
+
+
+def _prompts_used(config: RunConfig, available: int) -> list[int]:
+    """Indices of the training prompts that this run will draw, each once."""
+    drawn: dict[int, None] = {}
+    for update in range(config.updates):
+        drawn.update(dict.fromkeys(draw_prompts(config.seed, update, config.prompts_per_update, available)))
+        if len(drawn) == available:
+            break
+    return list(drawn)
+
+
+def _versions() -> Mapping[str, str]:
+    versions = {name: metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **versions}
+
+
+def claim_folder(folder: Path) -> None:
+    """Make sure a run folder is new and can be written; InputError otherwise."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"the output folder {folder} is not empty; choose another with --output")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "control").mkdir()
+    except OSError as error:
+        raise InputError(f"cannot write to the output folder {folder}: {error.strerror}; choose another") from error
+
+
+@contextmanager
+def open_run(
+    config: RunConfig, folder: Path, preset: str | None, subscribers: Sequence[Callable[[Event], None]]
+) -> Iterator[Run]:
+    """Set a run up in a fresh folder, and see that however it ends, events and summary say so."""
+    claim_folder(folder)
+    write_atomic(folder / "config.yaml", dump_config(config))
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    logger = _log_to(folder / "log.txt")
+    run: Run | None = None
+    with EventLog(folder) as log:
+        for subscriber in subscribers:
+            log.subscribe(subscriber)
+        log.emit(RunStarted(config.model_dump(), _versions(), preset))
+        try:
+            run = Run(config, folder, preset, log)
+            with _signals(run):
+                yield run
+        except Interrupted as stop:
+            log.emit(Finished(stop.status, f"The run was {stop.status}; its last checkpoint is kept."))
+            assert run is not None
+            run.summary(stop.status, _updates_done(folder))
+            raise
+        except Exception as error:
+            logger.error("%s", traceback.format_exc())
+            message = str(error) or type(error).__name__
+            log.emit(Failed(message))
+            if run is not None:
+                run.summary("failed", _updates_done(folder), error=message)
+            raise
+        finally:
+            logging.getLogger().removeHandler(logger.handlers[0])
+            if run is not None:
+                run.runtime.close()
+
+
+def _updates_done(folder: Path) -> int:
+    from flash_grpo.events import read_events
+
+    return max((r.update or 0 for r in read_events(folder) if r.type == "metrics"), default=0)
+
+
+def _log_to(path: Path) -> logging.Logger:
+    logger = logging.getLogger(f"flash_grpo.run.{path.parent.name}")
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    logging.getLogger().addHandler(handler)
+    return logger
+
+
+@contextmanager
+def _signals(run: Run) -> Iterator[None]:
+    """SIGINT and SIGTERM ask the run to stop after the present update; outside the main thread they are left alone."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        run.requested = "interrupted"
+
+    try:
+        previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: signals are the owner's business
+        previous = {}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
