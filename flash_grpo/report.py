@@ -167,7 +167,11 @@ def _panels(figure: Figure, rows: int, columns: int) -> Iterator[Axes]:
 
 
 def _frame(panel: Axes, title: str, color: str = INK, x: str = "update") -> None:
+    from matplotlib.ticker import MaxNLocator
+
     panel.set_visible(True)
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.margins(y=0.15)
     panel.set_title(title, fontsize=10, color=color, loc="left")
     panel.set_xlabel(x, fontsize=8, color=MUTED)
     panel.tick_params(labelsize=8, colors=MUTED)
