@@ -1,0 +1,204 @@
+"""Rewards by name or by import path; cards are read without torch."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+
+from flash_grpo.errors import InputError, unknown_name
+
+if TYPE_CHECKING:
+    import torch
+
+    from flash_grpo.rewards.base import Reward, VideoBatch
+
+CARDS = Path(__file__).parent / "cards"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a reward: its default and what it does."""
+
+    default: bool | int | float | str
+    help: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Measured on one CPU core: seconds for a pocket clip (9 frames of 32x32) and for 81 frames of 832x480.
+
+    None where the reward does not read such videos or was never run on them. `memory_mb` is what it holds beyond the
+    video itself.
+    """
+
+    pocket_seconds: float | None
+    video_seconds: float | None
+    memory_mb: int | None
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is to be known about a reward before choosing it.
+
+    `range` holds the lowest and highest value, None where unbounded. `verified` is False where the real path was never
+    run by us; `available` is False where the reward only comes with a later release. `requires` names the extra of
+    this package to install, if any.
+    """
+
+    name: str
+    title: str
+    measures: str
+    badge: Literal["motion", "aesthetic", "text", "composition"]
+    range: tuple[float | None, float | None]
+    higher_is_better: bool
+    groupwise: bool
+    cost: Cost
+    exploits: tuple[str, ...]
+    options: Mapping[str, Option]
+    licence: str
+    verified: bool
+    available: bool
+    requires: str | None
+    implementation: str | None
+
+
+def available() -> dict[str, Card]:
+    """All cards by name, those of rewards still to come included (`Card.available` tells them apart)."""
+    return {path.stem: load_card(path.stem) for path in sorted(CARDS.glob("*.yaml"))}
+
+
+@cache
+def load_card(name: str) -> Card:
+    """The card of one built-in reward. Raises InputError, suggesting the nearest names, if there is none."""
+    known = [path.stem for path in CARDS.glob("*.yaml")]
+    if name not in known:
+        raise unknown_name("reward", name, known)
+    data: dict[str, Any] = yaml.safe_load((CARDS / f"{name}.yaml").read_text(encoding="utf-8"))
+    data["range"] = tuple(data["range"])
+    data["cost"] = Cost(**data["cost"])
+    data["exploits"] = tuple(data["exploits"])
+    data["options"] = {key: Option(**value) for key, value in data["options"].items()}
+    return Card(name=name, **data)
+
+
+def create(name: str, options: Mapping[str, object] | None = None) -> Reward:
+    """Make a reward from its name, or from an import path `my_module:my_reward`.
+
+    Behind an import path stands a class, a factory without required arguments, a ready reward, or a plain function
+    from VideoBatch to one float per video. Raises InputError for unknown names and options.
+    """
+    if ":" in name:
+        return _from_path(name, options or {})
+    card = load_card(name)
+    if not card.available or card.implementation is None:
+        raise InputError(
+            f"reward {name!r} comes with a later release; choose another one or override `rewards` in the configuration"
+        )
+    checked = _checked(card, options or {})
+    module, attribute = card.implementation.split(":")
+    reward: Reward = getattr(importlib.import_module(module), attribute)(**checked)
+    return reward
+
+
+def _checked(card: Card, options: Mapping[str, object]) -> dict[str, object]:
+    """The options, each known to the card and of its default's type."""
+    for key, value in options.items():
+        if key not in card.options:
+            if not card.options:
+                raise InputError(f"reward {card.name!r} has no options, got {key!r}; leave it out")
+            raise unknown_name(f"option of reward {card.name!r}", key, card.options)
+        wanted = type(card.options[key].default)
+        number = wanted is float and isinstance(value, int) and not isinstance(value, bool)
+        if type(value) is not wanted and not number:
+            raise InputError(
+                f"option {key!r} of reward {card.name!r} expects {wanted.__name__}, got {value!r}; "
+                f"its default is {card.options[key].default!r}"
+            )
+    return dict(options)
+
+
+def _from_path(path: str, options: Mapping[str, object]) -> Reward:
+    target = _resolve(path)
+    if not inspect.isclass(target) and hasattr(target, "score"):
+        if options:
+            raise InputError(f"{path!r} is a ready reward and takes no options, got {sorted(options)}; leave them out")
+        reward = target
+    elif not callable(target):
+        raise InputError(f"{path!r} is a {type(target).__name__}; expected a reward class, a factory or a function")
+    elif not inspect.isclass(target) and _takes_videos(target):
+        reward = FunctionReward(target, options)
+    else:
+        reward = _call(path, target, options)
+    if not callable(getattr(reward, "score", None)):
+        raise InputError(f"{path!r} gave a {type(reward).__name__} without a method `score(videos)`; add one")
+    if not isinstance(getattr(reward, "groupwise", None), bool):
+        raise InputError(f"the reward behind {path!r} does not say if it is `groupwise`; set it to True or False")
+    made: Reward = reward
+    return made
+
+
+def _resolve(path: str) -> Any:
+    module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute:
+        raise InputError(f"expected an import path like 'my_module:my_reward', got {path!r}")
+    # An installed command does not look into the folder it is called from, where a user's own reward usually lies.
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        target: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module was found; what is missing is something it imports itself
+        raise InputError(
+            f"reward {path!r}: no module {error.name!r}; run from the folder that holds it or install it"
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(target, part):
+            raise unknown_name(f"name in module {module_name!r}", part, [n for n in vars(target) if n[0] != "_"])
+        target = getattr(target, part)
+    return target
+
+
+def _takes_videos(function: Callable[..., Any]) -> bool:
+    """Whether a function must be given something in place: then that is the videos; a factory needs nothing."""
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.kind in places and p.default is inspect.Parameter.empty for p in parameters)
+
+
+def _call(path: str, factory: Callable[..., Any], options: Mapping[str, object]) -> Any:
+    try:
+        inspect.signature(factory).bind(**options)
+    except TypeError as error:
+        raise InputError(f"reward {path!r} does not accept the options {sorted(options)}: {error}") from error
+    return factory(**options)
+
+
+class FunctionReward:
+    """A plain function as a reward; it is groupwise if it carries an attribute `groupwise` that is true."""
+
+    def __init__(self, function: Callable[..., Any], options: Mapping[str, object]) -> None:
+        try:
+            inspect.signature(function).bind(None, **options)
+        except TypeError as error:
+            raise InputError(
+                f"reward function {function.__name__!r} does not accept the options {sorted(options)}: {error}"
+            ) from error
+        self.groupwise = bool(getattr(function, "groupwise", False))
+        self._function = function
+        self._options = dict(options)
+
+    def score(self, videos: VideoBatch) -> torch.Tensor:
+        """Whatever the function answers, as a float32 tensor."""
+        import torch
+
+        return torch.as_tensor(self._function(videos, **self._options), dtype=torch.float32)
