@@ -35,7 +35,7 @@ _EDGE[[0, -1], :] = _EDGE[:, [0, -1]] = True
 class Blob:
     """One object as measured: mean colour, equal-area radius, velocity in pixels per frame at the world's rate.
 
-    `wander` is the RMS distance of its centres from a straight path, `overlap` the IoU with each shape's template.
+    `wander` is the RMS distance of its centres from a straight path, `overlap` the soft IoU with each shape's template.
     """
 
     color: Array
@@ -264,27 +264,30 @@ def _measure(mask: Array, color: Array, fps: float) -> Blob | None:
     vx, vy = float(time @ x) / spread, float(time @ y) / spread
     wander = math.sqrt(float((np.square(x - x.mean() - vx * time) + np.square(y - y.mean() - vy * time)).mean()))
     share_seen = float(seen.mean())
-    overlap = {shape: share_seen * _overlap(masks, area, shape, x, y, radius) for shape in world.SHAPES}
+    overlap = {shape: share_seen * _overlap(masks, shape, x, y, radius) for shape in world.SHAPES}
     rate = fps / world.FPS
     return Blob(color, radius, (vx * rate, vy * rate), wander, overlap)
 
 
-def _overlap(masks: Array, area: Array, shape: str, x: Array, y: Array, radius: float) -> float:
-    """Median over frames of the soft IoU between the masks [N, H, W] and a template with the same centre of mass.
+def _overlap(masks: Array, shape: str, x: Array, y: Array, radius: float) -> float:
+    """Mean over frames of the overlap of the masks [N, H, W] with a template of the same centre of mass and area.
 
-    The template is tried crisp and blurred: through a decoder's blur a small cross is otherwise taken for a circle.
+    It is m.t / (m.m + t.t - m.t), the IoU of soft masks. The template is tried crisp, blurred and twice blurred:
+    through a decoder's blur a small cross is otherwise taken for a circle.
     """
     # The triangle's centre of mass lies half an inradius below the middle of its box.
     drop = world.TRIANGLE_INRADIUS * radius / 2 if shape == "triangle" else 0.0
     across = (_GRID[None, :] - x[:, None])[:, None, :]
     down = (_GRID[None, :] - y[:, None] + np.float32(drop))[:, :, None]
-    crisp = world.shape_coverage(shape, across, down, radius)
+    soft = world.shape_coverage(shape, across, down, radius)
+    own = np.einsum("nhw,nhw->n", masks, masks)
     best = 0.0
-    for soft in (crisp, _blurred(crisp)):
+    for _ in range(3):
         template = _stretched(soft)  # as the masks are
-        common = np.minimum(masks, template).sum((1, 2))
-        union = area + template.sum((1, 2)) - common
-        best = max(best, _middle(common / union))
+        common = np.einsum("nhw,nhw->n", masks, template)
+        overlap = common / (own + np.einsum("nhw,nhw->n", template, template) - common)
+        best = max(best, float(overlap.mean()))
+        soft = _blurred(soft)
     return best
 
 
@@ -326,11 +329,12 @@ def _subject_scores(blob: Blob | None, subject: world.Subject) -> dict[str, floa
     if blob is None:
         return dict.fromkeys(names, 0.0)
     solid = _rise(blob.compact, 0.45, 0.65)
-    rival = max(value for shape, value in blob.overlap.items() if shape != subject.shape)
+    miss = 1 - blob.overlap[subject.shape]
+    rival_miss = min(1 - value for shape, value in blob.overlap.items() if shape != subject.shape)
     pace = math.hypot(*blob.velocity)
     scores = {
         "color": _color_score(blob.color, subject.color) * _rise(blob.compact, 0.35, 0.5),
-        "shape": _rise(blob.overlap[subject.shape] - rival, -0.04, 0.04) * solid,
+        "shape": _rise(rival_miss / (miss + rival_miss + 1e-6), 0.35, 0.65) * solid,
         "motion": _motion_score(blob, subject) * solid,
     }
     if subject.size:
