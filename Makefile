@@ -34,9 +34,9 @@ clean: ## remove the environment and the caches, keep runs
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .coverage *.egg-info
 
 $(VENV)/.ready-rewards: pyproject.toml
-	@VENV='$(VENV)' TORCH='$(TORCH)' bash scripts/setup.sh rewards
+	@VENV='$(VENV)' TORCH='$(TORCH)' bash .ci/setup.sh rewards
 	@touch $@
 
 $(VENV)/.ready-dev: pyproject.toml
-	@VENV='$(VENV)' TORCH='$(TORCH)' bash scripts/setup.sh rewards,dev
+	@VENV='$(VENV)' TORCH='$(TORCH)' bash .ci/setup.sh rewards,dev
 	@touch $@ $(VENV)/.ready-rewards

@@ -28,8 +28,8 @@ def group_advantages(
 ) -> Advantages:
     """Weighted sum of normalised rewards, each [groups, members] float; rewards of weight 0 do not count.
 
-    A reward is centred on its group's mean and divided by a spread: of the whole batch (`batch`, the paper's), within
-    groups pooled over the batch (`pooled`), or of the group itself (`group`). Raises ValueError if no reward has weight.
+    A reward is centred on its group's mean and divided by a spread: of the whole batch (`batch`, the paper), within
+    groups pooled over the batch (`pooled`), or of the group itself (`group`). ValueError if no reward has weight.
     """
     active = {name: values.double() for name, values in rewards.items() if weights.get(name)}
     if not active:

@@ -31,7 +31,8 @@ def weights_bytes(weights: Mapping[str, torch.Tensor], config: RunConfig) -> byt
     if config.adapter == "lora":
         lora = {"r": config.lora_rank, "lora_alpha": config.lora_alpha, "target_modules": sorted(config.lora_targets)}
         metadata["lora_adapter_metadata"] = json.dumps({PREFIX + key: value for key, value in lora.items()})
-    return save(dict(weights), metadata=metadata)
+    data: bytes = save(dict(weights), metadata=metadata)
+    return data
 
 
 def save_checkpoint(
@@ -86,7 +87,8 @@ def load_weights(checkpoint: Path) -> dict[str, torch.Tensor]:
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         if digest != manifest["files"][name]["sha256"]:
             raise InputError(f"{file} does not match its manifest; it is damaged, use another checkpoint")
-        return load_file(file)
+        weights: dict[str, torch.Tensor] = load_file(file)
+        return weights
     except (OSError, KeyError, json.JSONDecodeError, SafetensorError) as error:
         raise InputError(f"cannot read the checkpoint {checkpoint}: {error}; use another checkpoint") from error
 

@@ -161,7 +161,7 @@ def evaluate(
     """Repeat a run's held-out comparison with its best checkpoint."""
     if not (run / "config.yaml").is_file():
         raise InputError(f"{run} is no run folder: it holds no config.yaml; give a folder that `train` wrote")
-    from flash_grpo.evaluate import evaluate_run
+    from flash_grpo.run import evaluate_run
 
     _show_summary(_console(), evaluate_run(run), run)
 

@@ -18,7 +18,7 @@ GROUPS = ("model", "prompts", "rewards", "rollout", "objective", "optimizer", "e
 
 
 def _field(default: Any, group: str, help_text: str, **bounds: Any) -> Any:
-    extra = {"group": group}
+    extra: dict[str, Any] = {"group": group}
     if callable(default):
         return Field(default_factory=default, description=help_text, json_schema_extra=extra, **bounds)
     return Field(default=default, description=help_text, json_schema_extra=extra, **bounds)
@@ -269,15 +269,23 @@ def build_config(preset: str, overrides: Mapping[str, Any] | None = None) -> Run
         if rest:
             if head not in ("rewards", "reward_options"):
                 raise InputError(f"{head!r} has no parts, got {key!r}; set {head} itself")
-            merged[head] = _with_part(merged.get(head, {}), rest, value)
+            merged[head] = _with_part(head, merged.get(head, {}), rest, value)
         else:
             merged[head] = value
+    if "rewards" in (overrides or {}) and "reward_options" not in (overrides or {}):
+        options = merged.get("reward_options", {})
+        merged["reward_options"] = {name: value for name, value in options.items() if name in merged["rewards"]}
     return validate_config(merged)
 
 
-def _with_part(mapping: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    head, _, rest = path.partition(".")
-    return {**mapping, head: _with_part(mapping.get(head, {}), rest, value) if rest else value}
+def _with_part(head: str, mapping: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """Set one reward's weight, or one of its options; a reward may be a dotted import path."""
+    if head == "rewards":
+        return {**mapping, path: value}
+    reward, separator, option = path.rpartition(".")
+    if not separator:
+        return {**mapping, path: value}
+    return {**mapping, reward: {**mapping.get(reward, {}), option: value}}
 
 
 def validate_config(values: Mapping[str, Any]) -> RunConfig:
@@ -301,7 +309,8 @@ def load_config(path: Path) -> RunConfig:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"cannot read the configuration {path}: {error}") from error
+        reason = " ".join(str(error).split())
+        raise InputError(f"cannot read the configuration {path}: {reason}; mend the file or name another") from error
     if not isinstance(values, dict):
         raise InputError(f"expected a mapping of configuration keys in {path}, got {type(values).__name__}")
     return validate_config(values)

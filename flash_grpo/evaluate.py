@@ -18,11 +18,10 @@ from flash_grpo.rewards.base import VideoBatch
 from flash_grpo.rewards.scoring import RewardSet
 from flash_grpo.rollout import Meter
 from flash_grpo.schedule import scheduler_with_shift
-from flash_grpo.video import write_mp4
+from flash_grpo.video import display_scale, write_mp4
 
 EVALUATION_SEED = 0
 RESAMPLES = 10_000
-SHOWN_SIZE = 256
 
 
 @dataclass(frozen=True)
@@ -155,6 +154,6 @@ def save_videos(
     files = []
     for prompt, frames in zip(prompts, videos, strict=False):
         name = f"videos/{update:06d}/{prompt.id}-{EVALUATION_SEED}.mp4"
-        write_mp4(folder / name, frames, fps, scale=max(1, SHOWN_SIZE // min(frames.shape[1:3])))
+        write_mp4(folder / name, frames, fps, scale=display_scale(*frames.shape[1:3]))
         files.append(name)
     return files

@@ -1,4 +1,4 @@
-"""The transition kernel: ODE step, stochastic step, log-density and gradient scale. One definition for rollout and replay.
+"""The transition kernel for rollout and replay: ODE step, stochastic step, log-density, gradient scale.
 
 Flow matching: x_sigma = (1 - sigma) x_0 + sigma noise, velocity v = noise - x_0, sigma falls from 1 to 0. Every
 stochastic step here is a Gaussian whose mean is linear in state and velocity, `mean = a x + b v`, with one standard

@@ -150,7 +150,7 @@ def _velocities(
         text = embeddings.pick(prompts[first : first + sampler.batch])
         parts.append(model.velocity(part, timesteps, text, embeddings.negative, sampler.guidance))
         meter.forward(network_cost(len(part), sampler.guidance))
-    return torch.cat(parts).split(sizes)
+    return torch.split(torch.cat(parts), sizes)
 
 
 def _branch(sampler: Sampler, rollout: GroupRollout, velocity: torch.Tensor, step: int, update: int) -> None:

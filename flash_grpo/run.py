@@ -17,11 +17,12 @@ from typing import Any
 
 import torch
 
-from flash_grpo.config import RunConfig, dump_config
+from flash_grpo.checkpoint import load_weights, put_weights, read_pointer
+from flash_grpo.config import RunConfig, dump_config, load_config
 from flash_grpo.distributed import Runtime
 from flash_grpo.errors import InputError
-from flash_grpo.evaluate import EvaluationResult, EvaluationSet, compare
-from flash_grpo.events import Event, EventLog, Failed, Finished, Progress, RunStarted
+from flash_grpo.evaluate import EvaluationResult, EvaluationSet, compare, evaluate
+from flash_grpo.events import Event, EventLog, Failed, Finished, Progress, RunStarted, read_events
 from flash_grpo.files import write_atomic
 from flash_grpo.models.registry import load_model
 from flash_grpo.prompts import Prompt, load_prompts
@@ -106,9 +107,8 @@ class Run:
         comparison = compare(before.scores, after.scores)
         if self.runtime.is_main:
             captions = [prompt.text for prompt in self.heldout.prompts]
-            contact_sheet(
-                list(zip(captions, before.videos, after.videos, strict=False)), self.folder / "contact_sheet.png"
-            )
+            if pairs := list(zip(captions, before.videos, after.videos, strict=False)):
+                contact_sheet(pairs, self.folder / files["contact_sheet"])
             chart(self.folder, self.folder / "chart.png")
         summary = self.summary("done", updates, heldout=comparison, best_update=shown, files=files)
         self.emit(Finished("done", f"Trained {updates} updates in {summary['minutes']:.1f} minutes."))
@@ -210,9 +210,26 @@ def open_run(
                 run.runtime.close()
 
 
-def _updates_done(folder: Path) -> int:
-    from flash_grpo.events import read_events
+def evaluate_run(folder: Path) -> dict[str, Any]:
+    """Repeat the held-out comparison of a run's best checkpoint with its base model; rewrites report and summary."""
+    if not (folder / "config.yaml").is_file():
+        raise InputError(f"{folder} is no run folder: it holds no config.yaml; name the folder that train wrote")
+    checkpoint = read_pointer(folder, "best") or read_pointer(folder, "latest")
+    if checkpoint is None:
+        raise InputError(f"the run {folder} has no checkpoint yet; train it first")
+    config = load_config(folder / "config.yaml")
+    old = json.loads((folder / "summary.json").read_text("utf-8")) if (folder / "summary.json").is_file() else {}
+    with EventLog(folder) as log:
+        run = Run(config, folder, old.get("preset"), log)
+        keep = config.videos_saved
+        parts = run.model, config, run.rewards, run.embeddings, run.heldout, run.meter
+        before = evaluate(*parts, keep_videos=keep)  # a fresh adapter changes nothing: this is the base model
+        put_weights(dict(run.model.trainable()), load_weights(checkpoint))
+        after = evaluate(*parts, keep_videos=keep)
+        return run.finish(int(old.get("updates", checkpoint.name)), int(checkpoint.name), before, after)
 
+
+def _updates_done(folder: Path) -> int:
     return max((r.update or 0 for r in read_events(folder) if r.type == "metrics"), default=0)
 
 

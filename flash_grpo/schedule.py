@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Literal
 
 from flash_grpo.errors import InputError
@@ -42,7 +43,7 @@ def sigma_grid(scheduler: Any, steps: int, shift: float | None = None) -> SigmaG
     fresh = scheduler_with_shift(scheduler, shift)
     fresh.set_timesteps(steps)
     sigmas = tuple(float(s) for s in fresh.sigmas)
-    if not all(later < earlier for earlier, later in zip(sigmas, sigmas[1:], strict=False)) or not 0 < sigmas[0] <= 1:
+    if not all(later < earlier for earlier, later in pairwise(sigmas)) or not 0 < sigmas[0] <= 1:
         raise InputError(
             f"{type(scheduler).__name__} gives sigmas that do not fall from 1 to 0; "
             "use a flow-matching scheduler (UniPC with use_flow_sigmas, or flow Euler)"

@@ -80,7 +80,8 @@ class WanModel:
         spatial, temporal = self.pipeline.vae_scale_factor_spatial, self.pipeline.vae_scale_factor_temporal
         if height % (spatial * patch[1]) or width % (spatial * patch[2]):
             raise InputError(
-                f"height and width must be multiples of {spatial * patch[1]} and {spatial * patch[2]}, got {height}x{width}"
+                f"height and width must be multiples of {spatial * patch[1]} and {spatial * patch[2]}, "
+                f"got {height}x{width}"
             )
         return self.denoiser.config.in_channels, (frames - 1) // temporal + 1, height // spatial, width // spatial
 
@@ -133,7 +134,8 @@ class WanModel:
         ]
         if missing or not targets:
             raise InputError(
-                f"lora_targets {missing or list(targets)} name no linear layer of this model; for example to_q or ffn.net.2"
+                f"lora_targets {missing or list(targets)} name no linear layer of this model; "
+                "use for example to_q or ffn.net.2"
             )
         self.denoiser.add_adapter(
             LoraConfig(

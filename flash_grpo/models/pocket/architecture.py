@@ -1,4 +1,4 @@
-"""The pocket model's parts: tokenizer, text encoder, denoiser, autoencoder and scheduler, in a full and a micro size."""
+"""The pocket model's parts: tokenizer, text encoder, denoiser, autoencoder, scheduler; in a full and a micro size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pocket world: captioned clips of coloured shapes that move, rendered without a network and checkable from pixels."""
+"""The pocket world: captioned clips of moving coloured shapes, rendered without a network and checkable from pixels."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ FRAMES = 9
 FPS = 8
 
 SUBJECT_COLORS: dict[str, tuple[float, float, float]] = {
-    "red": (0.88, 0.17, 0.17),
-    "green": (0.16, 0.70, 0.25),
-    "blue": (0.18, 0.38, 0.95),
-    "yellow": (0.97, 0.86, 0.15),
-    "purple": (0.58, 0.20, 0.75),
-    "cyan": (0.20, 0.85, 0.88),
+    "red": (0.86, 0.20, 0.20),
+    "green": (0.20, 0.68, 0.28),
+    "blue": (0.22, 0.40, 0.90),
+    "yellow": (0.92, 0.82, 0.22),
+    "purple": (0.58, 0.26, 0.74),
+    "cyan": (0.26, 0.80, 0.84),
 }
 BACKGROUND_COLORS: dict[str, tuple[float, float, float]] = {
-    "black": (0.05, 0.05, 0.06),
-    "white": (0.95, 0.95, 0.95),
+    "black": (0.10, 0.10, 0.11),
+    "white": (0.90, 0.90, 0.90),
     "gray": (0.50, 0.50, 0.50),
-    "navy": (0.08, 0.10, 0.32),
-    "beige": (0.85, 0.74, 0.58),
+    "navy": (0.12, 0.14, 0.36),
+    "beige": (0.82, 0.72, 0.57),
 }
 SHAPES = ("circle", "square", "triangle", "cross")
 SIZES = ("small", "large")
@@ -42,11 +42,14 @@ DIRECTIONS: dict[str, tuple[float, float]] = {
 SPEEDS = ("slowly", "quickly")
 
 # Radii and speeds are those of a circle with the same area, in pixels and pixels per frame.
-RADIUS = {"small": (3.0, 4.0), "large": (5.8, 7.4)}
-RADIUS_BOUNDARY = 4.9
-PAIR_LARGE_RADIUS = 6.2
-SPEED = {"slowly": (0.8, 1.0), "quickly": (1.8, 2.1)}
-SPEED_BOUNDARY = 1.4
+RADIUS = {"small": (3.6, 4.3), "large": (6.2, 7.6)}
+RADIUS_BOUNDARY = 5.2
+PAIR_LARGE_RADIUS = 6.5
+SPEED = {"slowly": (0.5, 0.7), "quickly": (1.2, 1.5)}
+SPEED_BOUNDARY = 0.95
+
+# Width in pixels of the soft edge of a shape.
+EDGE = 2.5
 
 # Half extents of each shape (x, y) for a unit equal-area radius; the triangle points up.
 TRIANGLE_SIDE = math.sqrt(4 * math.pi / math.sqrt(3))
@@ -232,7 +235,7 @@ def shape_coverage(shape: str, x: Array, y: Array, radius: Array | float) -> Arr
         long, wide = CROSS_LENGTH / 2 * radius, CROSS_LENGTH / 6 * radius
         ax, ay = np.abs(x), np.abs(y)
         distance = np.minimum(np.maximum(ax - long, ay - wide), np.maximum(ay - long, ax - wide))
-    return np.clip(0.5 - distance, 0.0, 1.0).astype(np.float32)
+    return np.clip(0.5 - distance / EDGE, 0.0, 1.0).astype(np.float32)
 
 
 def render(tracks: Sequence[Track], background: str) -> Array:
@@ -272,9 +275,9 @@ def opposite_scene(scene: Scene) -> Scene:
     taken = {s.color for s in scene.subjects}
     free = [c for c in SUBJECT_COLORS if c not in taken]
     for index, s in enumerate(scene.subjects):
-        if s.direction is None:
-            direction, speed = "left", "quickly"
-        else:
+        direction: str | None = "left"
+        speed: str | None = "quickly"
+        if s.direction is not None:
             direction = turn(list(DIRECTIONS), s.direction, 1 if s.direction in ("left", "up") else -1)
             speed = turn(SPEEDS, s.speed) if s.speed else None
         size = turn(SIZES, s.size) if s.size else None
