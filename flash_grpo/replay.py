@@ -158,7 +158,7 @@ def _terms(
 
 
 def _note(report: ReplayReport, unit: Unit, terms: Terms, share: float) -> None:
-    report.loss += float(terms.loss) * share
+    report.loss += float(terms.loss.detach()) * share
     report.kl += float(terms.divergence) * share
     report.clipped += float(terms.clipped.float().mean()) * share
     report.drift = max(report.drift, float(terms.log_ratio.abs().max()))

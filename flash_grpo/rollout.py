@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -178,9 +178,3 @@ def _advance(sampler: Sampler, rollout: GroupRollout, velocity: torch.Tensor, st
     else:
         effective = velocity
     rollout.latents = ode_step(rollout.latents, effective, sigmas[step], sigmas[step + 1])
-
-
-def decode_in_batches(model: VideoModel, latents: torch.Tensor, batch: int) -> Iterable[torch.Tensor]:
-    """Decode latents [N, ...] in slices of at most `batch` videos."""
-    for part in latents.split(batch):
-        yield model.decode(part)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from flash_grpo.noise import noise_seed
 from flash_grpo.optimizer import WeightAverage, build_optimizer, learning_rate
 from flash_grpo.replay import ReplayReport, ReplaySettings, replay
 from flash_grpo.rewards.base import VideoBatch
-from flash_grpo.rollout import GroupPlan, GroupRollout, decode_in_batches, roll_out
+from flash_grpo.rollout import GroupPlan, GroupRollout, roll_out
 from flash_grpo.run import Interrupted, Run, open_run
 from flash_grpo.schedule import draw_prompts, draw_step
 
@@ -40,6 +41,16 @@ def train(
     """
     with open_run(config, folder, preset, subscribers) as run:
         return Trainer(run).train()
+
+
+@dataclass(frozen=True)
+class UpdateBatch:
+    """One update's work: all plans, this process's rollouts, all rewards and advantages [groups, K]."""
+
+    plans: list[GroupPlan]
+    rollouts: list[GroupRollout]
+    rewards: dict[str, torch.Tensor]
+    advantages: Advantages
 
 
 class Trainer:
@@ -83,27 +94,21 @@ class Trainer:
         """Roll out, score, weigh and update once."""
         clock = PhaseClock(self.run.meter)
         self._progress("rollout")
-        plans = self._plans()
-        rollouts, own_rewards = self._roll_out_and_score(plans, clock)
-        rewards = self.run.runtime.gather(own_rewards)
-        advantages = group_advantages(rewards, self.config.rewards, self.config.reward_std, self.config.advantage_clamp)
-        if self.config.shuffle_advantages:
-            seed = noise_seed(self.config.seed, self.update, 0, 0, "shuffle")
-            advantages = Advantages(shuffled(advantages.values, seed), advantages.dead)
+        batch = self.collect(clock)
         rate = learning_rate(self.config, self.update)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         with clock.phase("replay"):
-            report, norm = self._learn(rollouts, advantages)
+            report, norm = self._learn(batch)
         self.update += 1
         metrics = update_metrics(
             sampler=self.run.sampler,
             device=self.run.model.device,
             weights=self.config.rewards,
             update=self.update,
-            plans=plans,
-            rewards=rewards,
-            advantages=advantages,
+            plans=batch.plans,
+            rewards=batch.rewards,
+            advantages=batch.advantages,
             report=report,
             grad_norm=norm,
             learning_rate=rate,
@@ -113,37 +118,45 @@ class Trainer:
         self.run.emit(metrics)
         self.run.runtime.log({f"reward/{name}": r["mean"] for name, r in metrics.rewards.items()}, self.update)
 
+    def collect(self, clock: PhaseClock) -> UpdateBatch:
+        """Roll out and score this update's groups, and weigh every rollout against its group."""
+        config = self.config
+        plans = self._plans()
+        rollouts, own_rewards = self._roll_out_and_score(plans, clock)
+        rewards = self.run.runtime.gather(own_rewards)
+        advantages = group_advantages(rewards, config.rewards, config.reward_std, config.advantage_clamp)
+        if config.shuffle_advantages:
+            seed = noise_seed(config.seed, self.update, 0, 0, "shuffle")
+            advantages = Advantages(shuffled(advantages.values, seed), advantages.dead)
+        return UpdateBatch(plans, rollouts, rewards, advantages)
+
     def _plans(self) -> list[GroupPlan]:
         """All groups of this update, in global order, the same on every process."""
-        groups, candidates = self.config.prompts_per_update, self.config.candidates()
-        prompts = draw_prompts(self.config.seed, self.update, groups, len(self.run.train_prompts))
-        return [
-            GroupPlan(
-                group,
-                self.run.train_embedding[prompt],
-                draw_step(self.config.seed, self.update, group, groups, candidates),
-            )
-            for group, prompt in enumerate(prompts)
-        ]
+        config, groups = self.config, self.config.prompts_per_update
+        prompts = draw_prompts(config.seed, self.update, groups, len(self.run.train_prompts))
+        plans = []
+        for group, prompt in enumerate(prompts):
+            step = draw_step(config.seed, self.update, group, groups, config.candidates())
+            plans.append(GroupPlan(group, self.run.train_embedding[prompt], step))
+        return plans
 
     def _roll_out_and_score(
         self, plans: Sequence[GroupPlan], clock: PhaseClock
     ) -> tuple[list[GroupRollout], dict[str, torch.Tensor]]:
         """Roll out this process's groups; a thread scores decoded groups while the next ones roll out and decode."""
-        own = [plans[index] for index in self.run.runtime.own_groups(len(plans))]
+        run = self.run
+        own = [plans[index] for index in run.runtime.own_groups(len(plans))]
         at_once = max(1, self.config.rollout_batch // self.config.group_size)
         rollouts: list[GroupRollout] = []
         pending: list[Future[dict[str, torch.Tensor]]] = []
         for start in range(0, len(own), at_once):
-            part = own[start : start + at_once]
             with clock.phase("rollout"):
-                done = roll_out(
-                    self.run.model, self.run.sampler, self.run.embeddings, part, self.update, self.run.meter
-                )
+                part = own[start : start + at_once]
+                done = roll_out(run.model, run.sampler, run.embeddings, part, self.update, run.meter)
             with clock.phase("decode"):
                 for rollout in done:
-                    pieces = decode_in_batches(self.run.model, rollout.latents, self.config.decode_batch)
-                    pending.append(self.scorer.submit(self._score, rollout.plan, torch.cat(list(pieces))))
+                    frames = torch.cat([run.model.decode(p) for p in rollout.latents.split(self.config.decode_batch)])
+                    pending.append(self.scorer.submit(self._score, rollout.plan, frames))
             rollouts.extend(done)
         with clock.phase("reward"):
             scores = [future.result() for future in pending]
@@ -155,26 +168,28 @@ class Trainer:
         batch = VideoBatch(frames, [prompt.text] * count, [prompt.metadata] * count, self.config.fps)
         return self.run.rewards.score(batch, group_size=count)
 
-    def _learn(self, rollouts: Sequence[GroupRollout], advantages: Advantages) -> tuple[ReplayReport, float]:
-        """`inner_updates` optimiser steps on one batch of rollouts; the report is of the first, on-policy one."""
-        own = self.run.runtime.own_groups(self.config.prompts_per_update)
-        settings = ReplaySettings(
-            self.config.replay_batch, self.config.clip, self.config.kl_weight, self.run.model.backward_cost
+    def accumulate(self, batch: UpdateBatch) -> ReplayReport:
+        """Replay the batch's transitions: the parameters' gradients become those of the update's mean loss."""
+        config, run = self.config, self.run
+        own = run.runtime.own_groups(config.prompts_per_update)
+        self.optimizer.zero_grad(set_to_none=True)
+        return replay(
+            model=run.model,
+            sampler=run.sampler,
+            embeddings=run.embeddings,
+            rollouts=batch.rollouts,
+            advantages=batch.advantages.values[own.start : own.stop],
+            groups=config.prompts_per_update,
+            settings=ReplaySettings(config.replay_batch, config.clip, config.kl_weight, run.model.backward_cost),
+            backward=run.runtime.backward,
+            meter=run.meter,
         )
+
+    def _learn(self, batch: UpdateBatch) -> tuple[ReplayReport, float]:
+        """`inner_updates` optimiser steps on one batch; the report is of the first, on-policy one."""
         first: tuple[ReplayReport, float] | None = None
         for _ in range(self.config.inner_updates):
-            self.optimizer.zero_grad(set_to_none=True)
-            report = replay(
-                self.run.model,
-                self.run.sampler,
-                self.run.embeddings,
-                rollouts,
-                advantages.values[own.start : own.stop],
-                self.config.prompts_per_update,
-                settings,
-                self.run.runtime.backward,
-                self.run.meter,
-            )
+            report = self.accumulate(batch)
             norm = self.run.runtime.clip_gradients(list(self.named.values()), self.config.max_grad_norm)
             if not math.isfinite(norm):
                 raise FloatingPointError(

@@ -1,7 +1,4 @@
-"""A linear latent code of the pocket world: the target that the autoencoder's encoder learns to reproduce.
-
-Fixing the code first lets autoencoder and denoiser train side by side, and makes the latents white by construction.
-"""
+"""A linear latent code of the pocket world, which the autoencoder imitates before it finds a better one of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ def _patches(clips: torch.Tensor, frames: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class LinearCode:
-    """Whitened principal components of 8x8 patches of frame 0 and of 4x8x8 patches of the rest, aligned with each other."""
+    """Whitened principal components of 8x8 patches of frame 0 and of 4x8x8 patches of the rest, mutually aligned."""
 
     first_mean: torch.Tensor
     first_basis: torch.Tensor

@@ -1,9 +1,9 @@
 """Train the pocket model from scratch and write it as a diffusers folder.
 
-    python -m flash_grpo.models.pocket.train all --size full --output FOLDER
+    python -m flash_grpo.models.pocket.train all --size full --work WORK --output FOLDER
 
-The stages `autoencoder` and `denoiser` are independent (both aim at the linear code of `code.py`) and may run side by
-side; `assemble` joins them into one folder in half precision.
+Stages: `autoencoder` (first imitates the linear code of `code.py`, then learns its own), `decoder` (the encoder frozen;
+may run beside the next stage), `denoiser` (denoiser and text encoder on the frozen encoder's latents), `assemble`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import copy
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,10 +25,12 @@ from transformers import UMT5EncoderModel
 
 from flash_grpo.models.pocket import architecture, world
 from flash_grpo.models.pocket.code import LinearCode, fit_linear_code
+from flash_grpo.models.wan import store_channels_last
 
 CLIPS_PER_CAPTION = 4
 CAPTION_DROPOUT = 0.1
 CODE_CLIPS = 3000
+POOL_CAPTIONS = {"full": 10_000, "micro": 2_500}
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,15 @@ class Budget:
 
 
 BUDGETS = {
-    ("autoencoder", "full"): Budget(6000, 8, 1e-3),
-    ("denoiser", "full"): Budget(7000, 64, 1e-3),
-    ("autoencoder", "micro"): Budget(1500, 8, 2e-3),
-    ("denoiser", "micro"): Budget(3000, 64, 2e-3),
+    ("autoencoder", "full"): Budget(2500, 8, 6e-4),
+    ("decoder", "full"): Budget(2500, 8, 5e-4),
+    ("denoiser", "full"): Budget(5000, 64, 1e-3),
+    ("autoencoder", "micro"): Budget(1200, 8, 1e-3),
+    ("decoder", "micro"): Budget(0, 8, 5e-4),
+    ("denoiser", "micro"): Budget(1500, 64, 2e-3),
 }
+WARM_UP_STEPS = 1000
+"""Steps in which the autoencoder imitates the linear code; without them it lingers at the clips' mean colour."""
 
 
 def to_model_range(clip: world.Array) -> torch.Tensor:
@@ -56,15 +62,6 @@ def to_model_range(clip: world.Array) -> torch.Tensor:
 def fixed_code() -> LinearCode:
     """The linear code both stages share, fitted to a fixed sample of clips."""
     return fit_linear_code(torch.stack([to_model_range(clip) for _, clip in world.clips(11, CODE_CLIPS)]))
-
-
-def channels_last(module: nn.Module) -> None:
-    """Store every 3D and 2D convolution's weight channels-last: about four times faster on CPUs."""
-    for part in module.modules():
-        if isinstance(part, nn.Conv3d):
-            part.weight.data = part.weight.data.contiguous(memory_format=torch.channels_last_3d)
-        elif isinstance(part, nn.Conv2d):
-            part.weight.data = part.weight.data.contiguous(memory_format=torch.channels_last)
 
 
 def _learning_rate(budget: Budget, step: int) -> float:
@@ -90,41 +87,84 @@ def psnr(autoencoder: AutoencoderKLWan, clips: torch.Tensor) -> float:
     return float(torch.cat(values).mean())
 
 
-def train_autoencoder(size_name: str, out: Path) -> None:
-    """Teach the encoder the linear code and the decoder to invert it, from clean, noisy and self-made codes."""
-    budget = BUDGETS["autoencoder", size_name]
+def train_autoencoder(size_name: str, work: Path) -> None:
+    """Teach the encoder the linear code and the decoder to invert it; then let both find a better code together."""
     torch.manual_seed(0)
     autoencoder = architecture.build_autoencoder(architecture.SIZES[size_name])
-    channels_last(autoencoder)
     code = fixed_code()
+
+    def loss(step: int, clips: torch.Tensor) -> torch.Tensor:
+        posterior = autoencoder.encode(clips).latent_dist
+        latents = posterior.mean.float()
+        quiet = 1e-4 * ((posterior.logvar.float() + 8) ** 2).mean()
+        if step < WARM_UP_STEPS:
+            target = code.encode(clips)
+            return _pixel_loss(autoencoder, target, clips) + 0.3 * ((latents - target) ** 2).mean() + quiet
+        power = 1e-3 * (latents.square().mean() - 1) ** 2
+        return _pixel_loss(autoencoder, latents, clips) + power + quiet
+
+    _fit_autoencoder(autoencoder, BUDGETS["autoencoder", size_name], work / "autoencoder", loss)
+
+
+def train_decoder(size_name: str, work: Path) -> None:
+    """Go on with the decoder alone; the latents stay what the denoiser learns."""
+    autoencoder = AutoencoderKLWan.from_pretrained(work / "autoencoder")
+    for part in (autoencoder.encoder, autoencoder.quant_conv):
+        part.requires_grad_(False)
+
+    def loss(step: int, clips: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            latents = autoencoder.encode(clips).latent_dist.mode().float()
+        return _pixel_loss(autoencoder, latents, clips)
+
+    _fit_autoencoder(autoencoder, BUDGETS["decoder", size_name], work / "autoencoder", loss)
+
+
+def _pixel_loss(autoencoder: AutoencoderKLWan, latents: torch.Tensor, clips: torch.Tensor) -> torch.Tensor:
+    """Error of decoding slightly noisy latents, as a denoiser will hand them over."""
+    noise = 0.08 * torch.rand(len(latents), 1, 1, 1, 1) * torch.randn_like(latents)
+    decoded = autoencoder.decode(latents + noise).sample.float()
+    loss: torch.Tensor = ((decoded - clips) ** 2).mean() + 0.05 * (decoded - clips).abs().mean()
+    return loss
+
+
+def _fit_autoencoder(
+    autoencoder: AutoencoderKLWan, budget: Budget, folder: Path, loss: Callable[[int, torch.Tensor], torch.Tensor]
+) -> None:
+    store_channels_last(autoencoder)
     unseen = torch.stack([to_model_range(clip) for _, clip in world.clips(77, 64, held_out=True)])
-    optimizer = torch.optim.AdamW(
-        autoencoder.parameters(), lr=budget.learning_rate, betas=(0.9, 0.99), weight_decay=1e-4
-    )
+    parameters = [p for p in autoencoder.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=budget.learning_rate, betas=(0.9, 0.99), weight_decay=1e-4)
     curve: list[dict[str, float]] = []
     start = time.monotonic()
     for step, clips in enumerate(_clip_batches(1, budget.batch)):
-        if step % 250 == 0 or step == budget.steps:
+        if step % 100 == 0 or step == budget.steps:
             curve.append({"step": step, "minutes": (time.monotonic() - start) / 60, "psnr": psnr(autoencoder, unseen)})
             print(json.dumps(curve[-1]), flush=True)
-            save(autoencoder, out / "autoencoder", curve)
+            save(autoencoder, folder, curve)
         if step == budget.steps:
             return
         for group in optimizer.param_groups:
             group["lr"] = _learning_rate(budget, step)
-        target = code.encode(clips)
         with torch.autocast("cpu", torch.bfloat16):
-            posterior = autoencoder.encode(clips).latent_dist
-            mean = posterior.mean.float()
-            noisy = target + 0.1 * torch.rand(len(clips), 1, 1, 1, 1) * torch.randn_like(target)
-            own = (torch.rand(len(clips), 1, 1, 1, 1) < min(0.5, step / 2000)).float()
-            decoded = autoencoder.decode(own * mean + (1 - own) * noisy).sample.float()
-        code_loss = ((mean - target) ** 2).mean() + 1e-3 * ((posterior.logvar.float() + 8) ** 2).mean()
-        pixel_loss = ((decoded - clips) ** 2).mean() + 0.05 * (decoded - clips).abs().mean()
+            value = loss(step, clips)
         optimizer.zero_grad(set_to_none=True)
-        (pixel_loss + 0.3 * code_loss).backward()
-        nn.utils.clip_grad_norm_(autoencoder.parameters(), 0.5)
+        value.backward()
+        nn.utils.clip_grad_norm_(parameters, 0.5)
         optimizer.step()
+
+
+def measure_latents(autoencoder: AutoencoderKLWan) -> dict[str, list[float]]:
+    """Mean and standard deviation per latent channel over a fixed sample of clips."""
+    clips = torch.stack([to_model_range(clip) for _, clip in world.clips(12, 512)])
+    latents = encode_clips(autoencoder, clips)
+    return {"mean": latents.mean(dim=(0, 2, 3, 4)).tolist(), "std": latents.std(dim=(0, 2, 3, 4)).tolist()}
+
+
+@torch.no_grad()
+def encode_clips(autoencoder: AutoencoderKLWan, clips: torch.Tensor) -> torch.Tensor:
+    """Raw latents [N, 16, T, h, w] of clips [N, 3, F, H, W] in -1..1."""
+    return torch.cat([autoencoder.encode(part).latent_dist.mode().float() for part in clips.split(16)])
 
 
 def save(model: nn.Module, folder: Path, curve: list[dict[str, float]]) -> None:
@@ -134,17 +174,19 @@ def save(model: nn.Module, folder: Path, curve: list[dict[str, float]]) -> None:
 
 
 class CaptionedLatents:
-    """A pool of captions with `CLIPS_PER_CAPTION` different clips each, as latents of the linear code."""
+    """A pool of captions with `CLIPS_PER_CAPTION` different clips each, as normalised latents."""
 
-    def __init__(self, count: int, seed: int) -> None:
-        code = fixed_code()
+    def __init__(
+        self, autoencoder: AutoencoderKLWan, statistics: dict[str, list[float]], count: int, seed: int
+    ) -> None:
+        mean, std = (torch.tensor(statistics[key]).view(1, -1, 1, 1, 1) for key in ("mean", "std"))
         rng = np.random.default_rng((seed, 2))
         tokenizer = architecture.build_tokenizer()
         captions, latents = [], []
         for scene in world.sample_scenes(seed, count, held_out=False):
             clips = torch.stack([to_model_range(world.render_scene(rng, scene)) for _ in range(CLIPS_PER_CAPTION)])
             captions.append(scene.caption())
-            latents.append(code.encode(clips))
+            latents.append((encode_clips(autoencoder, clips) - mean) / std)
         self.latents = torch.stack(latents)
         tokens = tokenizer(
             captions,
@@ -195,7 +237,12 @@ def train_denoiser(size_name: str, out: Path) -> None:
     torch.manual_seed(0)
     size = architecture.SIZES[size_name]
     denoiser, text_encoder = architecture.build_denoiser(size), architecture.build_text_encoder(size)
-    pool, unseen = CaptionedLatents(20_000, seed=3), CaptionedLatents(256, seed=4)
+    autoencoder = AutoencoderKLWan.from_pretrained(out / "autoencoder").eval()
+    store_channels_last(autoencoder)
+    statistics = measure_latents(autoencoder)
+    (out / "latents.json").write_text(json.dumps(statistics))
+    pool = CaptionedLatents(autoencoder, statistics, POOL_CAPTIONS[size_name], seed=3)
+    unseen = CaptionedLatents(autoencoder, statistics, 256, seed=4)
     parameters = [*denoiser.parameters(), *text_encoder.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=budget.learning_rate, betas=(0.9, 0.99), weight_decay=1e-2)
     averages = (copy.deepcopy(denoiser), copy.deepcopy(text_encoder))
@@ -229,10 +276,13 @@ def train_denoiser(size_name: str, out: Path) -> None:
 
 def assemble(work: Path, folder: Path) -> None:
     """Join the trained parts into one diffusers folder, weights in half precision."""
+    autoencoder = AutoencoderKLWan.from_pretrained(work / "autoencoder")
+    statistics = json.loads((work / "latents.json").read_text())
+    autoencoder.register_to_config(latents_mean=statistics["mean"], latents_std=statistics["std"])
     pipeline = WanPipeline(
         tokenizer=architecture.build_tokenizer(),
         text_encoder=UMT5EncoderModel.from_pretrained(work / "text_encoder"),
-        vae=AutoencoderKLWan.from_pretrained(work / "autoencoder"),
+        vae=autoencoder,
         transformer=WanTransformer3DModel.from_pretrained(work / "denoiser"),
         scheduler=architecture.build_scheduler(),
     )
@@ -244,7 +294,7 @@ def assemble(work: Path, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=["autoencoder", "denoiser", "assemble", "all"])
+    parser.add_argument("stage", choices=["autoencoder", "decoder", "denoiser", "assemble", "all"])
     parser.add_argument("--size", choices=sorted(architecture.SIZES), default="full")
     parser.add_argument("--work", type=Path, required=True, help="folder for the parts while they train")
     parser.add_argument("--output", type=Path, help="folder of the finished pipeline")
@@ -253,6 +303,8 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     if arguments.stage in ("autoencoder", "all"):
         train_autoencoder(arguments.size, arguments.work)
+    if arguments.stage in ("decoder", "all"):
+        train_decoder(arguments.size, arguments.work)
     if arguments.stage in ("denoiser", "all"):
         train_denoiser(arguments.size, arguments.work)
     if arguments.stage in ("assemble", "all"):
