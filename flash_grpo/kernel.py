@@ -78,17 +78,18 @@ def transition_mean(transition: Transition, state: torch.Tensor, velocity: torch
     return transition.state_coefficient * state + transition.velocity_coefficient * velocity
 
 
-def log_density(transition: Transition, sample: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-    """Log-density of `sample`, averaged over all but the first dimension: [B, ...] -> [B].
+def log_density(transition: Transition, deviation: torch.Tensor) -> torch.Tensor:
+    """Log-density of a sample at `deviation` from the mean, averaged over all but the first dimension: [B, ...] -> [B].
 
-    For noise that lives in a subspace, pass both tensors reduced to it (`NoiseSpace.reduce`).
+    For noise that lives in a subspace, reduce the deviation to it (`NoiseSpace.reduce`): reducing sample and mean apart
+    would cost float32 most of its digits where the noise is weak.
     """
-    squared = ((sample - mean) ** 2).flatten(1).mean(dim=1)
+    squared = (deviation**2).flatten(1).mean(dim=1)
     if not transition.normalised:
         return -squared
     return -squared / (2 * transition.std**2) - math.log(transition.std) - 0.5 * math.log(2 * math.pi)
 
 
-def gaussian_divergence(transition: Transition, mean: torch.Tensor, other_mean: torch.Tensor) -> torch.Tensor:
-    """KL divergence per element between two steps of equal spread: [B, ...] -> [B]."""
-    return ((mean - other_mean) ** 2).flatten(1).mean(dim=1) / (2 * transition.std**2)
+def gaussian_divergence(transition: Transition, difference: torch.Tensor) -> torch.Tensor:
+    """KL divergence per element between two steps of equal spread whose means differ by `difference`: [B, ...] -> [B]."""
+    return (difference**2).flatten(1).mean(dim=1) / (2 * transition.std**2)

@@ -49,15 +49,15 @@ def group_loss(
     network evaluation) or [K, ...]; `next_states` is [K, ...]; `old_log_density` and `advantage` are [K]. `weight` is
     the rectification weight of the branch step. With `kl_weight`, `base_velocity` must be given.
     """
-    mean = space.reduce(transition_mean(transition, state, velocity))
-    log_ratio = log_density(transition, space.reduce(next_states), mean) - old_log_density
+    mean = transition_mean(transition, state, velocity)
+    log_ratio = log_density(transition, space.reduce(next_states - mean)) - old_log_density
     surrogate, clipped = clipped_surrogate(log_ratio, advantage, clip)
     loss = weight * surrogate.mean()
     divergence = torch.zeros(())
     if kl_weight > 0:
         if base_velocity is None:
             raise ValueError("kl_weight needs the base model's velocity")
-        base_mean = space.reduce(transition_mean(transition, state, base_velocity))
-        divergence = gaussian_divergence(transition, mean, base_mean).mean()
+        base_mean = transition_mean(transition, state, base_velocity)
+        divergence = gaussian_divergence(transition, space.reduce(mean - base_mean)).mean()
         loss = loss + kl_weight * divergence
     return Terms(loss, log_ratio.detach(), clipped, divergence.detach())

@@ -162,9 +162,7 @@ def _branch(sampler: Sampler, rollout: GroupRollout, velocity: torch.Tensor, ste
     noise = torch.stack([sampler.space.sample(sampler.latent_shape, seed) for seed in seeds]).to(mean.device)
     rollout.state = rollout.latents
     rollout.next_states = mean + transition.std * noise
-    rollout.old_log_density = log_density(
-        transition, sampler.space.reduce(rollout.next_states), sampler.space.reduce(mean)
-    )
+    rollout.old_log_density = log_density(transition, sampler.space.reduce(rollout.next_states - mean))
     rollout.latents = rollout.next_states
     rollout.previous_velocity = None
 
