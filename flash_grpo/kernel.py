@@ -91,5 +91,5 @@ def log_density(transition: Transition, deviation: torch.Tensor) -> torch.Tensor
 
 
 def gaussian_divergence(transition: Transition, difference: torch.Tensor) -> torch.Tensor:
-    """KL divergence per element between two steps of equal spread whose means differ by `difference`: [B, ...] -> [B]."""
+    """KL divergence per element of two steps whose means differ by `difference`, with equal spread: [B, ...] -> [B]."""
     return (difference**2).flatten(1).mean(dim=1) / (2 * transition.std**2)

@@ -42,8 +42,9 @@ def sigma_grid(scheduler: Any, steps: int, shift: float | None = None) -> SigmaG
     """The grid a diffusers flow scheduler (UniPC with flow sigmas, flow Euler) uses for `steps` steps."""
     fresh = scheduler_with_shift(scheduler, shift)
     fresh.set_timesteps(steps)
-    sigmas = tuple(float(s) for s in fresh.sigmas)
-    if not all(later < earlier for earlier, later in pairwise(sigmas)) or not 0 < sigmas[0] <= 1:
+    sigmas = tuple(float(s) for s in getattr(fresh, "sigmas", ()))
+    falling = all(later < earlier for earlier, later in pairwise(sigmas))
+    if not sigmas or not falling or not 0 < sigmas[0] <= 1:
         raise InputError(
             f"{type(scheduler).__name__} gives sigmas that do not fall from 1 to 0; "
             "use a flow-matching scheduler (UniPC with use_flow_sigmas, or flow Euler)"
