@@ -15,12 +15,18 @@ from pathlib import Path
 from flash_grpo.errors import InputError, unknown_name
 
 SPLITS = ("train", "validation", "heldout")
-BUILT_IN = tuple(f"{name}:{split}" for name in ("pocket", "pocket-single", "starter") for split in SPLITS)
+BUILT_IN = tuple(
+    f"{name}:{split}" for name in ("pocket", "pocket-single", "pocket-open", "starter") for split in SPLITS
+)
 TEXT_COLUMNS = ("prompt", "text", "caption")
 
 # Changing a seed or a count changes which prompts a run sees, and so every published figure.
 _TRAIN_SEED, _EVALUATION_SEED = 101, 202
-_TRAIN_COUNT = {"pocket": 4000, "pocket-single": 3000}  # there are 3,978 captions of one subject to train on
+_TRAIN_COUNT = {
+    "pocket": 4000,
+    "pocket-single": 3000,
+    "pocket-open": 4000,
+}  # there are 3,978 captions of one subject to train on
 _VALIDATION_COUNT, _HELDOUT_COUNT = 200, 400
 
 _ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
@@ -55,15 +61,22 @@ def _built_in(source: str) -> tuple[Prompt, ...]:
 
 
 def _pocket(name: str, split: str) -> tuple[Prompt, ...]:
-    """Captions of the pocket world; validation and held-out are one draw of unique captions, cut in two."""
+    """Captions of the pocket world; validation and held-out are one draw of unique captions, cut in two.
+
+    `pocket-single` names one subject each, `pocket-open` no sizes: what a caption leaves open, a reward may shape.
+    """
     from flash_grpo.models.pocket import world  # numpy waits until prompts are needed
 
-    pair_share = {} if name == "pocket" else {"pair_share": 0.0}
+    mix = {
+        "pocket": world.SceneMix(),
+        "pocket-single": world.SceneMix(pair_share=0.0),
+        "pocket-open": world.SceneMix(open_size_share=1.0),
+    }[name]
     if split == "train":
-        scenes = world.sample_scenes(_TRAIN_SEED, _TRAIN_COUNT[name], held_out=False, unique=True, **pair_share)
+        scenes = world.sample_scenes(_TRAIN_SEED, _TRAIN_COUNT[name], held_out=False, mix=mix, unique=True)
     else:
         count = _VALIDATION_COUNT + _HELDOUT_COUNT
-        drawn = world.sample_scenes(_EVALUATION_SEED, count, held_out=True, unique=True, **pair_share)
+        drawn = world.sample_scenes(_EVALUATION_SEED, count, held_out=True, mix=mix, unique=True)
         scenes = drawn[:_VALIDATION_COUNT] if split == "validation" else drawn[_VALIDATION_COUNT:]
     return tuple(
         Prompt(f"{name}-{split}-{index:06d}", scene.caption(), {"subjects": len(scene.subjects)})
@@ -74,9 +87,7 @@ def _pocket(name: str, split: str) -> tuple[Prompt, ...]:
 def _starter(split: str) -> tuple[Prompt, ...]:
     file = resources.files("flash_grpo") / "prompts_data" / "starter.jsonl"
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return tuple(
-        Prompt(row["id"], row["prompt"], {"theme": row["theme"]}) for row in rows if row["split"] == split
-    )
+    return tuple(Prompt(row["id"], row["prompt"], {"theme": row["theme"]}) for row in rows if row["split"] == split)
 
 
 def _from_file(source: str) -> tuple[Prompt, ...]:

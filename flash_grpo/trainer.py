@@ -116,6 +116,8 @@ class Trainer:
             clock=clock,
         )
         self.run.emit(metrics)
+        if self.update == 1 and self.config.clip < 3 * metrics.drift:
+            self.run.emit(Warning_(self._drift_sentence(metrics.drift), "drift", self.update))
         self.run.runtime.log({f"reward/{name}": r["mean"] for name, r in metrics.rewards.items()}, self.update)
 
     def collect(self, clock: PhaseClock) -> UpdateBatch:
@@ -268,6 +270,12 @@ class Trainer:
         return (
             f"stopped early at update {self.update}: {self.since_best} validations without a new best; "
             f"the best is update {self.best_update}"
+        )
+
+    def _drift_sentence(self, drift: float) -> str:
+        return (
+            f"rollout and replay differ by {drift:.1e} before any update, clip is {self.config.clip:.1e}: "
+            f"clipping will silence rollouts at random; raise clip above {3 * drift:.1e}"
         )
 
     def _progress(self, phase: str) -> None:

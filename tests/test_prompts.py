@@ -18,7 +18,12 @@ def texts(source: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("name", "counts"),
-    [("pocket", (4000, 200, 400)), ("pocket-single", (3000, 200, 400)), ("starter", (48, 16, 64))],
+    [
+        ("pocket", (4000, 200, 400)),
+        ("pocket-single", (3000, 200, 400)),
+        ("pocket-open", (4000, 200, 400)),
+        ("starter", (48, 16, 64)),
+    ],
 )
 def test_splits_are_unique_and_disjoint(name: str, counts: tuple[int, int, int]) -> None:
     train, validation, heldout = (texts(f"{name}:{split}") for split in ("train", "validation", "heldout"))
@@ -28,7 +33,7 @@ def test_splits_are_unique_and_disjoint(name: str, counts: tuple[int, int, int])
     assert not validation & heldout
 
 
-@pytest.mark.parametrize("name", ["pocket", "pocket-single"])
+@pytest.mark.parametrize("name", ["pocket", "pocket-single", "pocket-open"])
 def test_only_evaluation_prompts_hold_the_held_out_combinations(name: str) -> None:
     for split, expected in (("train", False), ("validation", True), ("heldout", True)):
         scenes = [world.parse_caption(text) for text in texts(f"{name}:{split}")]

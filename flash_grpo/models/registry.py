@@ -65,6 +65,9 @@ def _check_folder(source: str) -> None:
     index = folder / "model_index.json"
     if not index.is_file():
         raise InputError(f"{source} holds no model_index.json; expected the folder of a diffusers pipeline")
-    name = json.loads(index.read_text(encoding="utf-8")).get("_class_name")
+    try:
+        name = json.loads(index.read_text(encoding="utf-8")).get("_class_name")
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(f"cannot read {index} ({error}); expected the folder of a diffusers pipeline") from error
     if name != "WanPipeline":
         raise InputError(f"{source} is a {name}; expected a WanPipeline (Wan 2.1 text to video)")

@@ -40,8 +40,9 @@ class WanModel:
         self.dtype = dtype
         self.max_sequence_length = max_sequence_length
         self.scheduler = pipeline.scheduler
-        self.denoiser: Any = pipeline.transformer.to(device, dtype).requires_grad_(False).eval()
-        self.autoencoder: Any = pipeline.vae.to(device, torch.float32).requires_grad_(False).eval()
+        # Loaded in their precision already; casting here would also round what diffusers keeps in float32 (norms, rope).
+        self.denoiser: Any = pipeline.transformer.to(device).requires_grad_(False).eval()
+        self.autoencoder: Any = pipeline.vae.to(device).requires_grad_(False).eval()
         store_channels_last(self.autoencoder)
         self.network: Any = self.denoiser
         self._has_adapter = False

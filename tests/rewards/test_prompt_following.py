@@ -21,7 +21,7 @@ WEIGHTS = Path(world.__file__).parent / "weights"
 
 def scenes(count: int, pair_share: float = 0.5, seed: int = 0) -> list[world.Scene]:
     rng = np.random.default_rng(seed)
-    return [world.sample_scene(rng, pair_share) for _ in range(count)]
+    return [world.sample_scene(rng, world.SceneMix(pair_share=pair_share)) for _ in range(count)]
 
 
 def truth(scenes: list[world.Scene], seed: int = 1) -> np.ndarray:

@@ -142,37 +142,47 @@ def is_held_out(scene: Scene) -> bool:
     return any((colors.index(s.color) + 2 * SHAPES.index(s.shape) + 3 * background) % 7 == 0 for s in scene.subjects)
 
 
-def sample_scene(rng: np.random.Generator, pair_share: float = 0.35, open_share: float = 0.4) -> Scene:
-    """Draw a scene; `pair_share` of them hold two subjects, and each size and speed is left open with `open_share`."""
+@dataclass(frozen=True)
+class SceneMix:
+    """How scenes are drawn: the share that holds two subjects, and how often a size or a speed is left open."""
+
+    pair_share: float = 0.35
+    open_size_share: float = 0.4
+    open_speed_share: float = 0.4
+
+
+def sample_scene(rng: np.random.Generator, mix: SceneMix) -> Scene:
+    """Draw a scene."""
 
     def pick(options: Sequence[str]) -> str:
         return options[int(rng.integers(len(options)))]
 
     colors = [str(c) for c in rng.permutation(list(SUBJECT_COLORS))]
     subjects = []
-    for index in range(2 if rng.random() < pair_share else 1):
+    for index in range(2 if rng.random() < mix.pair_share else 1):
         moving = rng.random() < 0.8
         subjects.append(
             Subject(
                 color=colors[index],
                 shape=pick(SHAPES),
-                size=pick(SIZES) if rng.random() >= open_share else None,
+                size=pick(SIZES) if rng.random() >= mix.open_size_share else None,
                 direction=pick(list(DIRECTIONS)) if moving else None,
-                speed=pick(SPEEDS) if moving and rng.random() >= open_share else None,
+                speed=pick(SPEEDS) if moving and rng.random() >= mix.open_speed_share else None,
             )
         )
     return Scene(tuple(subjects), pick(list(BACKGROUND_COLORS)))
 
 
 def sample_scenes(
-    seed: int, count: int, held_out: bool, pair_share: float = 0.35, open_share: float = 0.4, unique: bool = False
+    seed: int, count: int, held_out: bool, mix: SceneMix | None = None, unique: bool = False
 ) -> list[Scene]:
     """Draw `count` scenes, all inside or all outside the held-out combinations, optionally without repeats."""
+    mix = mix or SceneMix()
     rng = np.random.default_rng(seed)
     scenes: list[Scene] = []
     seen: set[Scene] = set()
     while len(scenes) < count:
-        scene = sample_scene(rng, pair_share, open_share)
+        scene = sample_scene(rng, mix)
         if is_held_out(scene) != held_out or (unique and scene in seen):
             continue
         seen.add(scene)
@@ -258,10 +268,10 @@ def render_scene(rng: np.random.Generator, scene: Scene) -> Array:
     return render(sample_tracks(rng, scene), scene.background)
 
 
-def clips(seed: int, count: int, held_out: bool = False, pair_share: float = 0.35) -> Iterator[tuple[str, Array]]:
+def clips(seed: int, count: int, held_out: bool = False, mix: SceneMix | None = None) -> Iterator[tuple[str, Array]]:
     """Yield `count` (caption, clip) pairs of random scenes."""
     rng = np.random.default_rng((seed, 1))
-    for scene in sample_scenes(seed, count, held_out, pair_share):
+    for scene in sample_scenes(seed, count, held_out, mix):
         yield scene.caption(), render_scene(rng, scene)
 
 
