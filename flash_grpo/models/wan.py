@@ -34,7 +34,7 @@ class WanModel:
         self, pipeline: WanPipeline, device: torch.device, dtype: torch.dtype, max_sequence_length: int
     ) -> None:
         if getattr(pipeline, "transformer_2", None) is not None or pipeline.config.get("expand_timesteps"):
-            raise InputError("this is a Wan 2.2 pipeline; expected Wan 2.1 text-to-video (one denoiser, one timestep)")
+            raise InputError("this is a Wan 2.2 pipeline; expected Wan 2.1 text to video (one denoiser)")
         self.pipeline: Any = pipeline
         self.device = device
         self.dtype = dtype

@@ -341,15 +341,15 @@ def _subject_scores(blob: Blob | None, subject: world.Subject) -> dict[str, floa
         large = _rise(blob.radius, world.RADIUS_BOUNDARY - 0.7, world.RADIUS_BOUNDARY + 0.7)
         scores["size"] = (large if subject.size == "large" else 1 - large) * solid
     if subject.speed:
-        quick = _rise(pace, world.SPEED_BOUNDARY - 0.35, world.SPEED_BOUNDARY + 0.35)
-        scores["speed"] = (quick if subject.speed == "quickly" else 1 - quick) * _rise(pace, 0.15, 0.65) * solid
+        quick = _rise(pace, world.SPEED_BOUNDARY - 0.22, world.SPEED_BOUNDARY + 0.22)
+        scores["speed"] = (quick if subject.speed == "quickly" else 1 - quick) * _rise(pace, 0.1, 0.4) * solid
     return scores
 
 
 def _motion_score(blob: Blob, subject: world.Subject) -> float:
     pace = math.hypot(*blob.velocity)
     if subject.direction is None:
-        return _fall(pace, 0.15, 0.65) * _fall(blob.wander, 0.5, 1.5)
+        return _fall(pace, 0.1, 0.4) * _fall(blob.wander, 0.5, 1.5)
     way = world.DIRECTIONS[subject.direction]
     along = blob.velocity[0] * way[0] + blob.velocity[1] * way[1]
-    return _rise(along, 0.15, 0.65) * _rise(along / max(pace, 1e-6), 0.5, 0.9) * _fall(blob.wander, 1.0, 2.5)
+    return _rise(along, 0.1, 0.4) * _rise(along / max(pace, 1e-6), 0.5, 0.9) * _fall(blob.wander, 1.0, 2.5)

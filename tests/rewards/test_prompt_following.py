@@ -161,7 +161,7 @@ def test_size_and_frame_rate_do_not_matter() -> None:
     large = clips.repeat(2, axis=-1).repeat(2, axis=-2)
     np.testing.assert_allclose(score(large, wanted), score(clips, wanted), atol=0.02)
     slow = "a red circle moving slowly left on a black background"
-    clip = world.render((world.Track("circle", "red", 4.0, (20.0, 16.0), (-0.9, 0.0)),), "black")
+    clip = world.render((world.Track("circle", "red", 4.0, (20.0, 16.0), (-0.65, 0.0)),), "black")
     assert attributes(clip, slow)["1.speed"] == 1.0
     assert attributes(clip, slow, fps=2 * world.FPS)["1.speed"] < RIGHT
 
