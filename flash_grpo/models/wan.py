@@ -40,7 +40,7 @@ class WanModel:
         self.dtype = dtype
         self.max_sequence_length = max_sequence_length
         self.scheduler = pipeline.scheduler
-        # Loaded in their precision already; casting here would also round what diffusers keeps in float32 (norms, rope).
+        # Loaded in their precision already; casting would also round what diffusers keeps in float32 (norms, rope).
         self.denoiser: Any = pipeline.transformer.to(device).requires_grad_(False).eval()
         self.autoencoder: Any = pipeline.vae.to(device).requires_grad_(False).eval()
         store_channels_last(self.autoencoder)
