@@ -98,7 +98,7 @@ def gradient(model: WanModel) -> torch.Tensor:
 
 def relative_gap(one: torch.Tensor, other: torch.Tensor) -> float:
     """Largest difference relative to the largest value."""
-    return float((one - other).abs().max() / other.abs().max())
+    return float(((one - other).abs().max() / other.abs().max()).detach())
 
 
 def brightness(videos: VideoBatch) -> torch.Tensor:
