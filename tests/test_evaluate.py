@@ -125,7 +125,7 @@ def test_before_and_after_by_hand() -> None:
     assert (figures["before"], figures["after"], figures["gain"]) == (1.5, 1.75, 0.25)
     assert figures["win_rate"] == 0.625  # two wins and a tie, which counts half
     low, high = figures["ci95"]
-    assert low < 0.25 < high and -1 <= low and high <= 1
+    assert low < 0.25 < high and low >= -1 and high <= 1
     assert report["w"] == {"before": 1.0, "after": 1.0, "gain": 0.0, "ci95": [0.0, 0.0], "win_rate": 0.5}
 
 
