@@ -21,7 +21,7 @@ from flash_grpo.checkpoint import load_weights, put_weights, read_pointer
 from flash_grpo.config import RunConfig, dump_config, load_config
 from flash_grpo.distributed import Runtime
 from flash_grpo.errors import InputError
-from flash_grpo.evaluate import EvaluationResult, EvaluationSet, compare, evaluate
+from flash_grpo.evaluate import EvaluationResult, EvaluationSet, compare, evaluate, save_videos
 from flash_grpo.events import Event, EventLog, Failed, Finished, Progress, RunStarted, read_events
 from flash_grpo.files import write_atomic
 from flash_grpo.models.registry import load_model
@@ -42,14 +42,22 @@ class Interrupted(Exception):
         self.status = status
 
 
+class Requests:
+    """What signals asked of the run: nothing yet, or the status it shall end with."""
+
+    asked: str | None = None
+
+
 class Run:
     """One run's surroundings; made by `open_run`."""
 
-    def __init__(self, config: RunConfig, folder: Path, preset: str | None, log: EventLog) -> None:
+    def __init__(
+        self, config: RunConfig, folder: Path, preset: str | None, log: EventLog, requests: Requests | None = None
+    ) -> None:
         self.config, self.folder, self.preset, self.log = config, folder, preset, log
         self.started = time.monotonic()
         self.meter = Meter()
-        self.requested: str | None = None
+        self.requests = requests or Requests()
         self.rewards = RewardSet(config.rewards, config.reward_options)
         train, validation, heldout = _load_prompt_sets(config)
         self.train_prompts = train
@@ -87,16 +95,20 @@ class Run:
 
     def obey_requests(self) -> None:
         """Raise `Interrupted` if a signal or a file in RUN/control asked the run to stop or pause."""
-        control = self.folder / "control"
-        if self.requested is None and (control / "stop").exists():
-            self.requested = "interrupted"
-        if self.requested is None and (control / "pause").exists():
-            self.requested = "paused"
-        if self.requested is not None:
-            raise Interrupted(self.requested)
+        for file, status in (("stop", "interrupted"), ("pause", "paused")):
+            if self.requests.asked is None and (self.folder / "control" / file).exists():
+                self.requests.asked = status
+        if self.requests.asked is not None:
+            raise Interrupted(self.requests.asked)
 
     def finish(self, updates: int, shown: int, before: EvaluationResult, after: EvaluationResult) -> dict[str, Any]:
         """Write contact sheet, chart and summary.json; returns the summary."""
+        summary = self.summary("done", updates, **self.compared(shown, before, after))
+        self.emit(Finished("done", f"Trained {updates} updates in {summary['minutes']:.1f} minutes."))
+        return summary
+
+    def compared(self, shown: int, before: EvaluationResult, after: EvaluationResult) -> dict[str, Any]:
+        """Write contact sheet and chart; returns the summary's part that says what checkpoint `shown` reached."""
         files = {
             "chart": "chart.png",
             "contact_sheet": "contact_sheet.png",
@@ -104,15 +116,12 @@ class Run:
             "videos_before": "videos/000000",
             "videos_after": f"videos/{shown:06d}",
         }
-        comparison = compare(before.scores, after.scores)
         if self.runtime.is_main:
             captions = [prompt.text for prompt in self.heldout.prompts]
             if pairs := list(zip(captions, before.videos, after.videos, strict=False)):
                 contact_sheet(pairs, self.folder / files["contact_sheet"])
-            chart(self.folder, self.folder / "chart.png")
-        summary = self.summary("done", updates, heldout=comparison, best_update=shown, files=files)
-        self.emit(Finished("done", f"Trained {updates} updates in {summary['minutes']:.1f} minutes."))
-        return summary
+            chart(self.folder, self.folder / files["chart"])
+        return {"heldout": compare(before.scores, after.scores), "best_update": shown, "files": files}
 
     def summary(self, status: str, updates: int, **more: Any) -> dict[str, Any]:
         """Write summary.json with what is known, and return it."""
@@ -182,16 +191,14 @@ def open_run(
     write_atomic(folder / "config.yaml", dump_config(config))
     if config.threads:
         torch.set_num_threads(config.threads)
-    logger = _log_to(folder / "log.txt")
     run: Run | None = None
-    with EventLog(folder) as log:
+    with _log_to(folder / "log.txt") as logger, EventLog(folder) as log, _signals() as requests:
         for subscriber in subscribers:
             log.subscribe(subscriber)
         log.emit(RunStarted(config.model_dump(), _versions(), preset))
         try:
-            run = Run(config, folder, preset, log)
-            with _signals(run):
-                yield run
+            run = Run(config, folder, preset, log, requests)
+            yield run
         except Interrupted as stop:
             log.emit(Finished(stop.status, f"The run was {stop.status}; its last checkpoint is kept."))
             assert run is not None
@@ -205,56 +212,79 @@ def open_run(
                 run.summary("failed", _updates_done(folder), error=message)
             raise
         finally:
-            logging.getLogger().removeHandler(logger.handlers[0])
             if run is not None:
                 run.runtime.close()
 
 
 def evaluate_run(folder: Path) -> dict[str, Any]:
-    """Repeat the held-out comparison of a run's best checkpoint with its base model; rewrites report and summary."""
+    """Repeat the held-out comparison of a run's best checkpoint with its base model.
+
+    Rewrites videos, contact sheet, chart and the comparison in the summary; what the training cost stays as it was.
+    """
     if not (folder / "config.yaml").is_file():
         raise InputError(f"{folder} is no run folder: it holds no config.yaml; name the folder that train wrote")
     checkpoint = read_pointer(folder, "best") or read_pointer(folder, "latest")
     if checkpoint is None:
         raise InputError(f"the run {folder} has no checkpoint yet; train it first")
     config = load_config(folder / "config.yaml")
-    old = json.loads((folder / "summary.json").read_text("utf-8")) if (folder / "summary.json").is_file() else {}
+    if config.threads:
+        torch.set_num_threads(config.threads)
     with EventLog(folder) as log:
-        run = Run(config, folder, old.get("preset"), log)
+        run = Run(config, folder, None, log)
         keep = config.videos_saved
         parts = run.model, config, run.rewards, run.embeddings, run.heldout, run.meter
         before = evaluate(*parts, keep_videos=keep)  # a fresh adapter changes nothing: this is the base model
         put_weights(dict(run.model.trainable()), load_weights(checkpoint))
         after = evaluate(*parts, keep_videos=keep)
-        return run.finish(int(old.get("updates", checkpoint.name)), int(checkpoint.name), before, after)
+        for update, result in ((0, before), (int(checkpoint.name), after)):
+            save_videos(folder, update, run.heldout.prompts, result.videos, config.fps)
+        # A run that was killed has left no summary.
+        known = read_summary(folder) or run.summary("interrupted", _updates_done(folder))
+        summary = {**known, **run.compared(int(checkpoint.name), before, after)}
+        write_atomic(folder / "summary.json", json.dumps(summary, indent=1))
+        run.runtime.close()
+        return summary
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """The summary of a run that has ended, else None."""
+    file = folder / "summary.json"
+    summary: dict[str, Any] | None = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    return summary
 
 
 def _updates_done(folder: Path) -> int:
     return max((r.update or 0 for r in read_events(folder) if r.type == "metrics"), default=0)
 
 
-def _log_to(path: Path) -> logging.Logger:
-    logger = logging.getLogger(f"flash_grpo.run.{path.parent.name}")
+@contextmanager
+def _log_to(path: Path) -> Iterator[logging.Logger]:
+    """Within this context all warnings and errors of the process are also written to a file."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logger.addHandler(handler)
-    logging.getLogger().addHandler(handler)
-    return logger
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield logging.getLogger(__name__)
+    finally:
+        root.removeHandler(handler)
+        handler.close()
 
 
 @contextmanager
-def _signals(run: Run) -> Iterator[None]:
-    """SIGINT and SIGTERM ask the run to stop after the present update; outside the main thread they are left alone."""
+def _signals() -> Iterator[Requests]:
+    """SIGINT and SIGTERM ask the run to stop where it can; outside the main thread they are left alone."""
+    requests = Requests()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        run.requested = "interrupted"
+        requests.asked = "interrupted"
 
     try:
         previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not the main thread: signals are the owner's business
         previous = {}
     try:
-        yield
+        yield requests
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -71,7 +71,8 @@ class Trainer:
     def train(self) -> dict[str, Any]:
         """The whole run, from the base model's evaluation to the report."""
         self.evaluate_base()
-        while self.update < self.config.updates and not self.run.out_of_time():
+        last = False
+        while not last:
             self.run.obey_requests()
             self.one_update()
             last = self.update == self.config.updates or self.run.out_of_time()
@@ -209,6 +210,7 @@ class Trainer:
     def evaluate_base(self) -> None:
         """The base model on both evaluation sets, with its videos: before alignment."""
         for chosen in (self.run.validation, self.run.heldout):
+            self.run.obey_requests()
             result = self._evaluate(chosen)
             self.before[chosen.split] = result
             self.run.emit(Evaluation(0, chosen.split, summarize(result.scores), len(chosen.prompts)))
