@@ -109,3 +109,13 @@ def brightness(videos: VideoBatch) -> torch.Tensor:
 def broken(videos: VideoBatch) -> torch.Tensor:
     """A reward whose answers are no numbers."""
     return torch.full((len(videos),), float("nan"))
+
+
+def constant(videos: VideoBatch) -> torch.Tensor:
+    """A reward that tells no video from another."""
+    return torch.full((len(videos),), 0.5)
+
+
+def crash(videos: VideoBatch) -> torch.Tensor:
+    """A reward with a mistake in it."""
+    raise RuntimeError(f"the judge of {len(videos)} videos has left")

@@ -1,0 +1,399 @@
+"""Whole runs on a tiny pipeline: what they write, repeat, learn and say when they end early."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from flash_grpo import cli
+from flash_grpo.checkpoint import load_weights, read_pointer
+from flash_grpo.config import build_config, load_config
+from flash_grpo.errors import InputError
+from flash_grpo.events import Event, Metrics, Record, RunStarted, read_events
+from flash_grpo.run import evaluate_run
+from flash_grpo.trainer import Interrupted, train
+from flash_grpo.video import read_mp4
+from tests.tiny import SMALL, config_for, open_model
+
+BRIGHT = "tests.tiny:brightness"
+QUICK: dict[str, Any] = {
+    "rewards": {BRIGHT: 1.0, "colorfulness": 0.0},
+    "prompts_per_update": 3,
+    "group_size": 4,
+    "sampling_steps": 4,
+    "candidate_steps": [0, 1],
+    "guidance_scale": 2.0,
+    "evaluation_steps": 3,
+    "updates": 3,
+    "evaluate_every": 2,
+    "checkpoint_every": 1,
+    "validation_limit": 3,
+    "heldout_limit": 5,
+    "videos_saved": 2,
+}
+
+
+def run(folder: Path, output: Path, *subscribers: Callable[[Event], None], **changes: Any) -> dict[str, Any]:
+    return train(config_for(folder, **{**QUICK, **changes}), output, preset="micro", subscribers=subscribers)
+
+
+def of_type(output: Path, kind: str) -> list[Record]:
+    return [record for record in read_events(output) if record.type == kind]
+
+
+def summary_of(output: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((output / "summary.json").read_text(encoding="utf-8"))
+    return content
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that ended well."""
+    output = tmp_path_factory.mktemp("runs") / "finished"
+    run(tiny_folder, output)
+    return output
+
+
+def test_events_tell_the_run_in_order(finished: Path) -> None:
+    told = [record.type for record in read_events(finished) if record.type not in ("progress", "warning")]
+    before = ["evaluation", "samples"] * 2
+    middle = ["metrics", "checkpoint", "metrics", "evaluation", "samples", "checkpoint"]
+    last = ["metrics", "evaluation", "samples", "checkpoint"]
+    assert told == ["run_started", *before, *middle, *last, "evaluation", "samples", "finished"]
+    evaluations = [(r.update, r.data["split"]) for r in of_type(finished, "evaluation")]
+    splits = [(0, "validation"), (0, "heldout"), (2, "validation"), (3, "validation")]
+    assert evaluations[:-1] == splits  # the held-out set is looked at before and at the end alone
+    assert evaluations[-1][1] == "heldout"
+    started = of_type(finished, "run_started")[0].data
+    assert started["preset"] == "micro" and started["config"]["rewards"] == QUICK["rewards"]
+    assert {"python", "torch", "diffusers"} <= started["versions"].keys()
+    assert [record.seq for record in read_events(finished)] == list(range(1, len(read_events(finished)) + 1))
+
+
+def test_progress_knows_phase_cost_and_time_left(finished: Path) -> None:
+    reports = [record.data for record in of_type(finished, "progress")]
+    assert {report["phase"] for report in reports} >= {"setup", "rollout", "evaluate"}
+    assert [report["cost"] for report in reports] == sorted(report["cost"] for report in reports)
+    assert reports[0]["eta_seconds"] is None
+    assert all(report["eta_seconds"] >= 0 for report in reports if report["update"])
+    assert all(report["updates"] == 3 for report in reports)
+
+
+def test_metrics_hold_every_figure(finished: Path) -> None:
+    records = of_type(finished, "metrics")
+    assert [record.update for record in records] == [1, 2, 3]
+    for record in records:
+        data = record.data
+        for name in (BRIGHT, "colorfulness"):
+            figures = data["rewards"][name]
+            assert figures["min"] <= figures["mean"] <= figures["max"]
+            assert figures["std"] > 0 and figures["group_spread"] > 0
+        assert sum(step["groups"] for step in data["branch"].values()) == data["groups"] == 3
+        assert set(data["branch"]) <= {"0", "1"}
+        assert data["grad_norm"] > 0 and math.isfinite(data["loss"])
+        assert data["drift"] < 1e-5 and data["clip_fraction"] == 0.0 and data["kl"] is None
+        assert data["dead_groups"] == 0 and data["learning_rate"] == pytest.approx(3e-4)
+        assert {"rollout", "decode", "reward", "replay", "other"} == set(data["seconds"])
+        assert all(seconds >= -1e-6 for seconds in data["seconds"].values())
+        assert data["peak_memory_mb"] > 50
+    # Both steps of three groups over three updates: the deal goes on, so each was drawn four or five times.
+    drawn = [sum(r.data["branch"].get(step, {"groups": 0})["groups"] for r in records) for step in ("0", "1")]
+    assert sorted(drawn) == [4, 5]
+
+
+def test_cost_follows_the_formula(finished: Path) -> None:
+    rollouts = replays = 0.0
+    for record in of_type(finished, "metrics"):
+        groups = {int(step): figures["groups"] for step, figures in record.data["branch"].items()}
+        rollout = 2 * sum(count * (k + 1 + 4 * (4 - k - 1)) for k, count in groups.items())
+        assert record.data["cost"]["rollout"] == rollout
+        assert record.data["cost"]["replay"] == 2 * 3 * 3  # a pair, three groups, forward and twice as dear a backward
+        rollouts, replays = rollouts + rollout, replays + 2 * 3
+    evaluated = 2 * 3 * (3 * 3 + 2 * 5)  # a pair, three steps; validation three times, held-out twice
+    summary = summary_of(finished)
+    assert summary["nfe"] == rollouts + replays + evaluated
+    assert summary["cost"] == rollouts + 3 * replays + evaluated
+
+
+def test_the_summary_has_the_promised_shape(finished: Path) -> None:
+    summary = summary_of(finished)
+    assert {"status", "preset", "seed", "updates", "nfe", "cost", "minutes", "heldout", "files"} <= summary.keys()
+    assert (summary["status"], summary["preset"], summary["seed"], summary["updates"]) == ("done", "micro", 0, 3)
+    assert 0 < summary["minutes"] < 5
+    assert set(summary["heldout"]) == {BRIGHT, "colorfulness"}
+    for figures in summary["heldout"].values():
+        assert set(figures) == {"before", "after", "gain", "ci95", "win_rate"}
+        assert figures["gain"] == pytest.approx(figures["after"] - figures["before"], abs=1e-6)
+        low, high = figures["ci95"]
+        assert low <= figures["gain"] <= high and 0 <= figures["win_rate"] <= 1
+
+
+def test_the_promised_files_exist(finished: Path) -> None:
+    summary = summary_of(finished)
+    for file in summary["files"].values():
+        assert (finished / file).exists(), file
+    for name in ("chart", "contact_sheet"):
+        with Image.open(finished / summary["files"][name]) as image:
+            assert image.format == "PNG"
+    for update in (0, summary["best_update"]):
+        names = {path.name for path in (finished / "videos" / f"{update:06d}").iterdir()}
+        wanted = {"pocket-single-heldout-000000-0.mp4", "pocket-single-heldout-000001-0.mp4"}
+        assert wanted <= names
+        assert len(read_mp4(finished / "videos" / f"{update:06d}" / min(wanted))) == 5
+    for record in of_type(finished, "samples"):
+        assert all((finished / file).is_file() for file in record.data["files"])
+    assert load_config(finished / "config.yaml").rewards == QUICK["rewards"]
+    latest = read_pointer(finished, "latest")
+    assert latest is not None and latest.name == "000003"
+    kept = {path.name for path in (finished / "checkpoints").iterdir()}
+    best = read_pointer(finished, "best")
+    assert kept == {"000003"} | ({best.name} if best else set())
+    assert (finished / "log.txt").is_file()
+
+
+def figures(output: Path) -> list[Mapping[str, Any]]:
+    """All that a run measured, without times and memory."""
+    dropped = ("seconds", "peak_memory_mb")
+    return [{k: v for k, v in r.data.items() if k not in dropped} for r in of_type(output, "metrics")]
+
+
+def test_a_seed_decides_all(finished: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    summary = run(tiny_folder, tmp_path / "again")
+    assert figures(tmp_path / "again") == figures(finished)
+    assert summary["heldout"] == summary_of(finished)["heldout"]
+    run(tiny_folder, tmp_path / "other", seed=1, updates=1)
+    other, one = figures(tmp_path / "other")[0], figures(finished)[0]
+    assert other["rewards"] != one["rewards"] and other["grad_norm"] != one["grad_norm"]
+    # The base is judged on fixed prompts and noise, whatever the seed.
+    bases = [of_type(folder, "evaluation")[:2] for folder in (finished, tmp_path / "other")]
+    assert [record.data for record in bases[0]] == [record.data for record in bases[1]]
+
+
+def test_the_comparison_can_be_repeated(finished: Path) -> None:
+    old = summary_of(finished)
+    assert evaluate_run(finished) == old == summary_of(finished)
+
+
+def test_a_run_never_writes_into_a_folder_in_use(finished: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    with pytest.raises(InputError, match="is not empty; choose another with --output"):
+        run(tiny_folder, finished)
+    assert before == {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="is not empty"):
+        run(tiny_folder, tmp_path / "file")
+
+
+def at(kind: type[Event], act: Callable[[], object]) -> Callable[[Event], None]:
+    """A subscriber that acts once, when the first event of a kind comes."""
+    left = [act]
+
+    def see(event: Event) -> None:
+        if isinstance(event, kind) and left:
+            left.pop()()
+
+    return see
+
+
+@pytest.mark.parametrize(("request_", "status"), [("stop", "interrupted"), ("pause", "paused")])
+def test_a_request_file_ends_the_run_after_the_present_update(
+    tiny_folder: Path, tmp_path: Path, request_: str, status: str
+) -> None:
+    output = tmp_path / "run"
+    ask = at(Metrics, lambda: (output / "control" / request_).touch())
+    with pytest.raises(Interrupted) as stop:
+        run(tiny_folder, output, ask, updates=50)
+    assert stop.value.status == status
+    check_ended(output, status, updates=1)
+    assert read_pointer(output, "latest") == output / "checkpoints" / "000001"
+
+
+def check_ended(output: Path, status: str, updates: int) -> None:
+    summary = summary_of(output)
+    assert (summary["status"], summary["updates"]) == (status, updates)
+    last = read_events(output)[-1]
+    assert (last.type, last.data["status"]) == ("finished", status)
+    assert last.data["message"].endswith(".")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("moment", "updates"), [(Metrics, 1), (RunStarted, 0)], ids=["training", "set-up"])
+def test_a_signal_ends_the_run_cleanly(
+    tiny_folder: Path, tmp_path: Path, number: signal.Signals, moment: type[Event], updates: int
+) -> None:
+    output = tmp_path / "run"
+    handlers = signal.getsignal(number)
+    with pytest.raises(Interrupted):
+        run(tiny_folder, output, at(moment, lambda: os.kill(os.getpid(), number)), updates=50)
+    check_ended(output, "interrupted", updates)
+    assert signal.getsignal(number) == handlers
+
+
+def test_the_command_line_ends_with_130_on_sigterm(tiny_folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    values = {**QUICK, **SMALL, "model": tiny_folder, "updates": 10_000}
+    options = [f"--set={key}={json.dumps(value, default=str)}" for key, value in values.items()]
+    command = [sys.executable, "-m", "flash_grpo.cli", "train", "--preset", "micro", "--output", str(output), *options]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not of_type(output, "metrics") and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.terminate()
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert error.endswith(f"flash-grpo: the run was interrupted; what it reached is in {output}\n")
+    check_ended(output, "interrupted", summary_of(output)["updates"])
+
+
+@pytest.mark.parametrize(
+    ("reward", "error", "sentence"),
+    [
+        ("tests.tiny:broken", InputError, "values are not finite; make the reward answer a finite number"),
+        ("tests.tiny:crash", RuntimeError, "the judge of 3 videos has left"),
+    ],
+)
+def test_a_broken_reward_fails_the_run_with_a_sentence(
+    tiny_folder: Path, tmp_path: Path, reward: str, error: type[Exception], sentence: str
+) -> None:
+    output = tmp_path / "run"
+    with pytest.raises(error, match=sentence):
+        run(tiny_folder, output, rewards={reward: 1.0})
+    summary, last = summary_of(output), read_events(output)[-1]
+    assert summary["status"] == "failed" and sentence in summary["error"]
+    assert last.type == "failed" and sentence in last.data["message"]
+    assert (output / "log.txt").read_text(encoding="utf-8").count("Traceback (most recent call last)") == 1
+
+
+def test_a_second_run_of_the_process_writes_its_own_log(tiny_folder: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with pytest.raises(RuntimeError):
+            run(tiny_folder, tmp_path / name / "run", rewards={"tests.tiny:crash": 1.0})
+    for name in ("one", "two"):
+        assert (tmp_path / name / "run" / "log.txt").read_text(encoding="utf-8").count("\nRuntimeError: ") == 1
+
+
+def test_little_time_still_ends_with_a_report(tiny_folder: Path, tmp_path: Path) -> None:
+    summary = run(tiny_folder, tmp_path / "run", minutes=1e-6, updates=50)
+    assert (summary["status"], summary["updates"]) == ("done", 1)
+    assert set(summary["heldout"]) == {BRIGHT, "colorfulness"}
+
+
+def test_without_gain_the_run_stops_early_and_says_so(tiny_folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    rewards = {"tests.tiny:constant": 1.0}
+    summary = run(tiny_folder, output, rewards=rewards, updates=50, evaluate_every=1, early_stop_patience=2)
+    assert summary["updates"] == 2
+    assert [record.data["code"] for record in of_type(output, "warning")] == ["early_stop", "no_gain"]
+    assert [record.data["dead_groups"] for record in of_type(output, "metrics")] == [3, 3]
+    assert summary["heldout"]["tests.tiny:constant"]["win_rate"] == 0.5
+
+
+def gain(tiny_folder: Path, output: Path, **changes: Any) -> tuple[float, float]:
+    """Held-out gain in brightness, and win rate, of a short training of single frames at a large rate.
+
+    Plain SGD, whose steps are as small as the mean gradient: without a signal it hardly moves, where Adam would wander.
+    """
+    values: dict[str, Any] = {
+        "seed": 2, "rewards": {BRIGHT: 1.0}, "prompts_per_update": 8, "group_size": 16, "guidance_scale": 1.0,
+        "frames": 1, "optimizer": "sgd", "learning_rate": 40.0, "max_grad_norm": 100.0, "reward_std": "pooled",
+        "clip": 0.5, "updates": 18, "evaluate_every": 0, "checkpoint_every": 100, "evaluation_steps": 4,
+        "heldout_limit": 24, "videos_saved": 0,
+    }  # fmt: skip
+    result = run(tiny_folder, output, **{**values, **changes})["heldout"][BRIGHT]
+    return result["gain"], result["win_rate"]
+
+
+def test_training_raises_what_it_optimises_and_nothing_else_does(tiny_folder: Path, tmp_path: Path) -> None:
+    risen, wins = gain(tiny_folder, tmp_path / "bright")
+    assert risen > 4e-3 and wins > 0.9
+    # Negative controls: permuted advantages teach nothing, a negative weight teaches the contrary.
+    shuffled, _ = gain(tiny_folder, tmp_path / "shuffled", shuffle_advantages=True)
+    assert abs(shuffled) < risen / 2
+    fallen, wins = gain(tiny_folder, tmp_path / "dark", rewards={BRIGHT: -1.0})
+    assert fallen < -2e-3 and wins < 0.1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"adapter": "full", "kl_weight": 0.01, "learning_rate": 1e-4},
+        {"initial_noise": "independent", "solver": "adams2", "noise_level": "flash", "replay_batch": 3},
+        {"branch_noise": "lowpass", "lowpass_block": 4, "noise_level": "cps", "lora_init": "kaiming"},
+        {"ema_decay": 0.9, "ema_every": 2, "inner_updates": 2, "optimizer": "sgd", "noise_level": "dance"},
+        {"dtype": "bfloat16", "gradient_checkpointing": True, "kl_weight": 0.01, "reward_std": "group", "clip": 0.1},
+        {"rectify": False, "guidance_scale": 1.0, "warmup_updates": 2, "learning_rate_schedule": "cosine"},
+    ],
+    ids=lambda changes: "-".join(changes),
+)
+def test_every_option_trains_from_start_to_finish(tiny_folder: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
+    output = tmp_path / "run"
+    assert run(tiny_folder, output, **changes, updates=2)["status"] == "done"
+    metrics = of_type(output, "metrics")
+    assert len(metrics) == 2 and all(record.data["grad_norm"] > 0 for record in metrics)
+    latest = read_pointer(output, "latest")
+    assert latest is not None
+    weights = load_weights(latest)
+    assert all(bool(torch.isfinite(weight).all()) for weight in weights.values())
+    if changes.get("adapter") == "full":
+        base = dict(open_model(tiny_folder).denoiser.named_parameters())
+        assert {f"transformer.{name}" for name in base} == set(weights)
+        assert any(not torch.equal(weights[f"transformer.{name}"], value) for name, value in base.items())
+    if "kl_weight" in changes:
+        # At the first update the model is the base itself; after an optimiser step it is not.
+        assert metrics[0].data["kl"] == pytest.approx(0, abs=1e-9) and metrics[1].data["kl"] > 0
+    assert (latest / "ema.safetensors").is_file() == ("ema_decay" in changes)
+
+
+PRESETS = ("flash-grpo-paper", "wan2.1-1.3b", "wan2.1-14b")
+
+
+@pytest.fixture
+def prompt_files(tmp_path: Path) -> dict[str, str]:
+    files = {}
+    for key, words in (("prompts", "dog"), ("validation_prompts", "cat"), ("heldout_prompts", "cow")):
+        file = tmp_path / f"{key}.txt"
+        file.write_text("".join(f"a {words} number {index}\n" for index in range(4)), encoding="utf-8")
+        files[key] = str(file)
+    return files
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_presets_of_large_models_run_their_whole_path(
+    preset: str, tiny_folder: Path, tmp_path: Path, prompt_files: dict[str, str]
+) -> None:
+    changes: dict[str, Any] = {
+        "model": str(tiny_folder), "device": "cpu", "threads": 1, "height": 32, "width": 32, "frames": 5,
+        "sampling_steps": 6, "candidate_steps": [0, 1, 2], "updates": 1, "evaluation_steps": 3,
+        "prompts_per_update": 2, "rewards": {BRIGHT: 1.0}, "reward_options": {}, "videos_saved": 1, **prompt_files,
+    }  # fmt: skip
+    summary = train(build_config(preset, changes), tmp_path / "run", preset=preset)
+    assert (summary["status"], summary["preset"], summary["updates"]) == ("done", preset, 1)
+    assert of_type(tmp_path / "run", "metrics")[0].data["grad_norm"] > 0
+    config = build_config(preset)
+    weights = load_weights(tmp_path / "run" / summary["files"]["adapter"])
+    assert {min(weight.shape) for weight in weights.values()} == {min(config.lora_rank, 24)}  # 24 is the tiny width
+
+
+def test_the_paper_preset_refuses_until_its_reward_comes(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["train", "--preset", "flash-grpo-paper", "--output", str(tmp_path / "run"), f"--set=model={tiny_folder}"]
+    monkeypatch.setattr(sys, "argv", ["flash-grpo", *command])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("flash-grpo: reward 'hpsv3' comes with a later release; choose another one")
+    assert error.count("\n") == 1
