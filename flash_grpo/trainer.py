@@ -158,12 +158,20 @@ class Trainer:
                 done = roll_out(run.model, run.sampler, run.embeddings, part, self.update, run.meter)
             with clock.phase("decode"):
                 for rollout in done:
+                    self._check_finite(rollout)
                     frames = torch.cat([run.model.decode(p) for p in rollout.latents.split(self.config.decode_batch)])
                     pending.append(self.scorer.submit(self._score, rollout.plan, frames))
             rollouts.extend(done)
         with clock.phase("reward"):
             scores = [future.result() for future in pending]
         return rollouts, {name: torch.stack([s[name] for s in scores]) for name in scores[0]}
+
+    def _check_finite(self, rollout: GroupRollout) -> None:
+        """Blame the weights, not the reward that would see such videos."""
+        if not bool(torch.isfinite(rollout.latents).all()):
+            raise FloatingPointError(
+                f"the videos of update {self.update + 1} are not finite: the weights have diverged; lower learning_rate"
+            )
 
     def _score(self, plan: GroupPlan, frames: torch.Tensor) -> dict[str, torch.Tensor]:
         prompt = self.run.prompt_of_embedding[plan.prompt]
