@@ -284,6 +284,24 @@ def test_a_second_run_of_the_process_writes_its_own_log(tiny_folder: Path, tmp_p
         assert (tmp_path / name / "run" / "log.txt").read_text(encoding="utf-8").count("\nRuntimeError: ") == 1
 
 
+def test_diverged_weights_are_named_as_the_cause(tiny_folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    with pytest.raises(FloatingPointError, match="the videos of update 2 are not finite: the weights have diverged"):
+        run(tiny_folder, output, optimizer="sgd", learning_rate=1e38, max_grad_norm=1e30, evaluate_every=0)
+    assert summary_of(output)["status"] == "failed"
+
+
+def test_a_clip_within_numeric_drift_is_warned_of(tiny_folder: Path, tmp_path: Path) -> None:
+    run(tiny_folder, tmp_path / "run", updates=1, clip=1e-12)
+    assert [r.data["code"] for r in of_type(tmp_path / "run", "warning")][0] == "drift"
+
+
+def test_prompts_that_are_trained_on_cannot_judge(tiny_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="heldout_prompts holds 5 prompts that are trained on"):
+        run(tiny_folder, tmp_path / "run", heldout_prompts="pocket-single:train")
+    assert read_events(tmp_path / "run")[-1].type == "failed"
+
+
 def test_little_time_still_ends_with_a_report(tiny_folder: Path, tmp_path: Path) -> None:
     summary = run(tiny_folder, tmp_path / "run", minutes=1e-6, updates=50)
     assert (summary["status"], summary["updates"]) == ("done", 1)
