@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanTransformer3DModel
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
@@ -77,24 +78,37 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def build_text_encoder(size: Size) -> UMT5EncoderModel:
-    """A two-layer UMT5 encoder as wide as the denoiser's text input, with tiny heads and feed-forward."""
-    return UMT5EncoderModel(
-        UMT5Config(
-            vocab_size=64,
-            d_model=size.text_dim,
-            d_kv=16,
-            d_ff=32,
-            num_layers=2,
-            num_heads=size.text_heads,
-            relative_attention_num_buckets=32,
-            relative_attention_max_distance=32,
-            dropout_rate=0.0,
-            pad_token_id=0,
-            eos_token_id=1,
-            tie_word_embeddings=False,
+def build_text_encoder(size: Size, seed: int = 0) -> UMT5EncoderModel:
+    """A two-layer UMT5 encoder as wide as the denoiser's text input, with tiny heads; it stays as initialised.
+
+    Random embeddings keep words nearly orthogonal, and the relative position biases are set so that one head gathers
+    the words before and one the words after: a word then knows its own phrase, which is all this grammar needs.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder = UMT5EncoderModel(
+            UMT5Config(
+                vocab_size=64,
+                d_model=size.text_dim,
+                d_kv=16,
+                d_ff=32,
+                num_layers=2,
+                num_heads=size.text_heads,
+                relative_attention_num_buckets=32,
+                relative_attention_max_distance=32,
+                dropout_rate=0.0,
+                pad_token_id=0,
+                eos_token_id=1,
+                tie_word_embeddings=False,
+            )
         )
-    )
+    before = -0.5 * torch.arange(16.0)
+    away = torch.full((16,), -4.0)
+    for block in encoder.encoder.block:
+        bias = block.layer[0].SelfAttention.relative_attention_bias.weight.data
+        bias[:, 0::2] = torch.cat([before, away])[:, None]
+        bias[:, 1::2] = torch.cat([away, before])[:, None]
+    return encoder.eval().requires_grad_(False)
 
 
 def build_denoiser(size: Size) -> WanTransformer3DModel:

@@ -3,7 +3,7 @@
     python -m flash_grpo.models.pocket.train all --size full --work WORK --output FOLDER
 
 Stages: `autoencoder` (first imitates the linear code of `code.py`, then learns its own), `decoder` (the encoder frozen;
-may run beside the next stage), `denoiser` (denoiser and text encoder on the frozen encoder's latents), `assemble`.
+may run beside the next stage), `denoiser` (on the frozen encoder's latents), `assemble`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import copy
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from diffusers import AutoencoderKLWan, WanPipeline, WanTransformer3DModel
 from torch import nn
 from transformers import UMT5EncoderModel
 
+from flash_grpo.files import write_atomic
 from flash_grpo.models.pocket import architecture, world
 from flash_grpo.models.pocket.code import LinearCode, fit_linear_code
 from flash_grpo.models.wan import store_channels_last
@@ -96,11 +97,12 @@ def train_autoencoder(size_name: str, work: Path) -> None:
     def loss(step: int, clips: torch.Tensor) -> torch.Tensor:
         posterior = autoencoder.encode(clips).latent_dist
         latents = posterior.mean.float()
-        quiet = 1e-4 * ((posterior.logvar.float() + 8) ** 2).mean()
+        quiet: torch.Tensor = 1e-4 * ((posterior.logvar.float() + 8) ** 2).mean()
         if step < WARM_UP_STEPS:
             target = code.encode(clips)
-            return _pixel_loss(autoencoder, target, clips) + 0.3 * ((latents - target) ** 2).mean() + quiet
-        power = 1e-3 * (latents.square().mean() - 1) ** 2
+            imitation: torch.Tensor = 0.3 * ((latents - target) ** 2).mean()
+            return _pixel_loss(autoencoder, target, clips) + imitation + quiet
+        power: torch.Tensor = 1e-3 * (latents.square().mean() - 1) ** 2
         return _pixel_loss(autoencoder, latents, clips) + power + quiet
 
     _fit_autoencoder(autoencoder, BUDGETS["autoencoder", size_name], work / "autoencoder", loss)
@@ -169,43 +171,55 @@ def encode_clips(autoencoder: AutoencoderKLWan, clips: torch.Tensor) -> torch.Te
 
 def save(model: nn.Module, folder: Path, curve: list[dict[str, float]]) -> None:
     """Write one component and its training curve."""
-    model.save_pretrained(folder)
+    model.save_pretrained(folder)  # type: ignore[operator]  # every diffusers and transformers model has it
     (folder / "training_curve.json").write_text(json.dumps(curve))
 
 
 class CaptionedLatents:
-    """A pool of captions with `CLIPS_PER_CAPTION` different clips each, as normalised latents."""
+    """A pool of captions with `CLIPS_PER_CAPTION` different clips each: text features and normalised latents."""
 
-    def __init__(
-        self, autoencoder: AutoencoderKLWan, statistics: dict[str, list[float]], count: int, seed: int
-    ) -> None:
-        mean, std = (torch.tensor(statistics[key]).view(1, -1, 1, 1, 1) for key in ("mean", "std"))
-        rng = np.random.default_rng((seed, 2))
-        tokenizer = architecture.build_tokenizer()
-        captions, latents = [], []
-        for scene in world.sample_scenes(seed, count, held_out=False):
-            clips = torch.stack([to_model_range(world.render_scene(rng, scene)) for _ in range(CLIPS_PER_CAPTION)])
-            captions.append(scene.caption())
-            latents.append((encode_clips(autoencoder, clips) - mean) / std)
-        self.latents = torch.stack(latents)
-        tokens = tokenizer(
-            captions,
-            padding="max_length",
-            max_length=architecture.MAX_SEQUENCE_LENGTH,
-            truncation=True,
-            return_tensors="pt",
-        )
-        self.ids, self.mask = tokens.input_ids, tokens.attention_mask
-        empty = tokenizer([""], padding="max_length", max_length=architecture.MAX_SEQUENCE_LENGTH, return_tensors="pt")
-        self.empty_ids, self.empty_mask = empty.input_ids, empty.attention_mask
+    def __init__(self, captions: Sequence[str], latents: torch.Tensor, text_encoder: UMT5EncoderModel) -> None:
+        self.latents = latents
+        features: list[torch.Tensor] = []
+        for start in range(0, len(captions), 64):
+            features.extend(encode_captions(text_encoder, captions[start : start + 64]))
+        self.features = features
+        self.empty = encode_captions(text_encoder, [""])[0]
 
-    def batch(self, captions: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Token ids, mask [captions, L] and latents [captions * CLIPS_PER_CAPTION, 16, T, h, w]."""
-        chosen = torch.randint(len(self.ids), (captions,))
-        drop = (torch.rand(captions, 1) < CAPTION_DROPOUT).long()
-        ids = self.ids[chosen] * (1 - drop) + self.empty_ids * drop
-        mask = self.mask[chosen] * (1 - drop) + self.empty_mask * drop
-        return ids, mask, self.latents[chosen].flatten(0, 1)
+    def batch(self, captions: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Text features [n, L, D], some of the empty caption, and latents [n * CLIPS_PER_CAPTION, ...]."""
+        chosen = torch.randint(len(self.features), (captions,)).tolist()
+        text = torch.zeros(captions, architecture.MAX_SEQUENCE_LENGTH, self.empty.shape[-1])
+        for row, index in enumerate(chosen):
+            features = self.empty if float(torch.rand(())) < CAPTION_DROPOUT else self.features[index]
+            text[row, : len(features)] = features
+        return text, self.latents[chosen].flatten(0, 1).float()
+
+
+@torch.no_grad()
+def encode_captions(text_encoder: UMT5EncoderModel, captions: Sequence[str]) -> list[torch.Tensor]:
+    """Features of each caption without padding, [l, D] in half precision."""
+    tokens = architecture.build_tokenizer()(list(captions), padding=True, truncation=True, return_tensors="pt")
+    hidden = text_encoder(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask).last_hidden_state
+    lengths = tokens.attention_mask.sum(dim=1)
+    return [row[:length].half() for row, length in zip(hidden, lengths.tolist(), strict=True)]
+
+
+def caption_clips(
+    autoencoder: AutoencoderKLWan, statistics: dict[str, list[float]], count: int, seed: int
+) -> tuple[list[str], torch.Tensor]:
+    """Random captions and normalised latents [count, CLIPS_PER_CAPTION, 16, T, h, w] of clips that fit them."""
+    mean, std = (torch.tensor(statistics[key]).view(1, -1, 1, 1, 1) for key in ("mean", "std"))
+    rng = np.random.default_rng((seed, 2))
+    captions: list[str] = []
+    latents: list[torch.Tensor] = []
+    scenes = world.sample_scenes(seed, count, held_out=False)
+    for start in range(0, count, 8):
+        part = scenes[start : start + 8]
+        clips = [to_model_range(world.render_scene(rng, s)) for s in part for _ in range(CLIPS_PER_CAPTION)]
+        captions.extend(scene.caption() for scene in part)
+        latents.append((encode_clips(autoencoder, torch.stack(clips)) - mean) / std)
+    return captions, torch.cat(latents).unflatten(0, (count, CLIPS_PER_CAPTION)).half()
 
 
 def _sample_sigma(count: int) -> torch.Tensor:
@@ -213,62 +227,69 @@ def _sample_sigma(count: int) -> torch.Tensor:
     return architecture.FLOW_SHIFT * uniform / (1 + (architecture.FLOW_SHIFT - 1) * uniform)
 
 
-def flow_matching_loss(
-    denoiser: WanTransformer3DModel,
-    text_encoder: UMT5EncoderModel,
-    batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-) -> torch.Tensor:
-    """Mean squared error of the velocity (noise - data) at a random sigma."""
-    ids, mask, data = batch
-    text = text_encoder(input_ids=ids, attention_mask=mask).last_hidden_state * mask[..., None]
+def flow_matching_loss(denoiser: WanTransformer3DModel, text: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    """Mean squared error of the velocity (noise - data) at a random sigma; `text` has one row per caption.
+
+    A caption's text is embedded once for all its clips, which is why the embedder is called here.
+    """
     sigma = _sample_sigma(len(data))
     noise = torch.randn_like(data)
     level = sigma[:, None, None, None, None]
     noised = (1 - level) * data + level * noise
-    text = text.repeat_interleave(CLIPS_PER_CAPTION, dim=0)
-    velocity = denoiser(noised, sigma * 1000, text, return_dict=False)[0]
-    loss: torch.Tensor = ((velocity.float() - (noise - data)) ** 2).mean()
+    embedder = denoiser.condition_embedder.text_embedder
+    embedded = embedder(text).repeat_interleave(CLIPS_PER_CAPTION, dim=0)
+    denoiser.condition_embedder.text_embedder = nn.Identity()
+    try:
+        velocity = denoiser(noised, sigma * 1000, embedded, return_dict=False)[0]
+    finally:
+        denoiser.condition_embedder.text_embedder = embedder
+    loss: torch.Tensor = ((velocity - (noise - data)) ** 2).mean()
     return loss
 
 
-def train_denoiser(size_name: str, out: Path) -> None:
-    """Train denoiser and text encoder together by flow matching on the linear code's latents."""
-    budget = BUDGETS["denoiser", size_name]
+def train_denoiser(size_name: str, work: Path) -> None:
+    """Train the denoiser by flow matching on the frozen encoder's latents and the text encoder's features."""
     torch.manual_seed(0)
     size = architecture.SIZES[size_name]
-    denoiser, text_encoder = architecture.build_denoiser(size), architecture.build_text_encoder(size)
-    autoencoder = AutoencoderKLWan.from_pretrained(out / "autoencoder").eval()
+    autoencoder = AutoencoderKLWan.from_pretrained(work / "autoencoder").eval()
     store_channels_last(autoencoder)
     statistics = measure_latents(autoencoder)
-    (out / "latents.json").write_text(json.dumps(statistics))
-    pool = CaptionedLatents(autoencoder, statistics, POOL_CAPTIONS[size_name], seed=3)
-    unseen = CaptionedLatents(autoencoder, statistics, 256, seed=4)
-    parameters = [*denoiser.parameters(), *text_encoder.parameters()]
+    write_atomic(work / "latents.json", json.dumps(statistics))
+    text_encoder = architecture.build_text_encoder(size)
+    save(text_encoder, work / "text_encoder", [])
+    pool = CaptionedLatents(*caption_clips(autoencoder, statistics, POOL_CAPTIONS[size_name], 3), text_encoder)
+    unseen = CaptionedLatents(*caption_clips(autoencoder, statistics, 256, 4), text_encoder)
+    fit_denoiser(architecture.build_denoiser(size), pool, unseen, BUDGETS["denoiser", size_name], work / "denoiser")
+
+
+def fit_denoiser(
+    denoiser: WanTransformer3DModel, pool: CaptionedLatents, unseen: CaptionedLatents, budget: Budget, folder: Path
+) -> None:
+    """AdamW with averaged weights; the averages are what is saved. Float32: on CPUs its backward beats bfloat16's."""
+    parameters = list(denoiser.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=budget.learning_rate, betas=(0.9, 0.99), weight_decay=1e-2)
-    averages = (copy.deepcopy(denoiser), copy.deepcopy(text_encoder))
-    average_parameters = [*averages[0].parameters(), *averages[1].parameters()]
+    average = copy.deepcopy(denoiser)
+    average_parameters = list(average.parameters())
     curve: list[dict[str, float]] = []
     start, running = time.monotonic(), math.nan
     for step in range(budget.steps + 1):
         if step % 250 == 0 or step == budget.steps:
-            with torch.no_grad(), torch.random.fork_rng():
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(5)
-                loss = float(np.mean([float(flow_matching_loss(*averages, unseen.batch(16))) for _ in range(8)]))
+                loss = float(np.mean([float(flow_matching_loss(average, *unseen.batch(16))) for _ in range(8)]))
             curve.append({"step": step, "minutes": (time.monotonic() - start) / 60, "train": running, "unseen": loss})
             print(json.dumps(curve[-1]), flush=True)
-            save(averages[0], out / "denoiser", curve)
-            save(averages[1], out / "text_encoder", [])
+            save(average, folder, curve)
         if step == budget.steps:
             return
         for group in optimizer.param_groups:
             group["lr"] = _learning_rate(budget, step)
-        with torch.autocast("cpu", torch.bfloat16):
-            value = flow_matching_loss(denoiser, text_encoder, pool.batch(budget.batch // CLIPS_PER_CAPTION))
+        value = flow_matching_loss(denoiser, *pool.batch(budget.batch // CLIPS_PER_CAPTION))
         optimizer.zero_grad(set_to_none=True)
         value.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        running = float(value) if math.isnan(running) else 0.99 * running + 0.01 * float(value)
+        running = float(value.detach()) if math.isnan(running) else 0.99 * running + 0.01 * float(value.detach())
         decay = min(0.999, (1 + step) / (10 + step))
         with torch.no_grad():
             torch._foreach_lerp_(average_parameters, parameters, 1 - decay)
