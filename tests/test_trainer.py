@@ -16,16 +16,21 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 
 from flash_grpo import cli
-from flash_grpo.checkpoint import load_weights, read_pointer
+from flash_grpo.checkpoint import load_weights, put_weights, read_pointer
 from flash_grpo.config import build_config, load_config
 from flash_grpo.errors import InputError
+from flash_grpo.evaluate import EvaluationSet, evaluate
 from flash_grpo.events import Event, Metrics, Record, RunStarted, read_events
+from flash_grpo.prompts import load_prompts
+from flash_grpo.rewards.scoring import RewardSet
+from flash_grpo.rollout import Meter
 from flash_grpo.run import evaluate_run
 from flash_grpo.trainer import Interrupted, train
 from flash_grpo.video import read_mp4
-from tests.tiny import SMALL, config_for, open_model
+from tests.tiny import NEGATIVE, SMALL, config_for, open_model
 
 BRIGHT = "tests.tiny:brightness"
 QUICK: dict[str, Any] = {
@@ -293,7 +298,7 @@ def test_diverged_weights_are_named_as_the_cause(tiny_folder: Path, tmp_path: Pa
 
 def test_a_clip_within_numeric_drift_is_warned_of(tiny_folder: Path, tmp_path: Path) -> None:
     run(tiny_folder, tmp_path / "run", updates=1, clip=1e-12)
-    assert [r.data["code"] for r in of_type(tmp_path / "run", "warning")][0] == "drift"
+    assert of_type(tmp_path / "run", "warning")[0].data["code"] == "drift"
 
 
 def test_prompts_that_are_trained_on_cannot_judge(tiny_folder: Path, tmp_path: Path) -> None:
@@ -318,6 +323,44 @@ def test_without_gain_the_run_stops_early_and_says_so(tiny_folder: Path, tmp_pat
     assert summary["heldout"]["tests.tiny:constant"]["win_rate"] == 0.5
 
 
+def test_the_report_shows_the_best_checkpoint_not_the_last(tiny_folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    summary = run(tiny_folder, output, rewards={"tests.tiny:Waning": 1.0}, evaluate_every=1, learning_rate=0.01)
+    assert (summary["updates"], summary["best_update"]) == (3, 1)
+    validations = [r.data["best"] for r in of_type(output, "evaluation") if r.data["split"] == "validation"]
+    assert validations == [False, True, False, False]
+    assert [r.data["best"] for r in of_type(output, "checkpoint")] == [True, False, False]
+    best, latest = read_pointer(output, "best"), read_pointer(output, "latest")
+    assert best is not None and latest is not None and (best.name, latest.name) == ("000001", "000003")
+    assert best.is_dir() and latest.is_dir()  # neither is pruned
+    assert evaluate_run(output)["heldout"] == summary["heldout"]
+    # Negative control: the last weights would have given another report.
+    pointers = output / "pointers.json"
+    pointers.write_text(pointers.read_text(encoding="utf-8").replace("000001", "000003"), encoding="utf-8")
+    assert evaluate_run(output)["heldout"] != summary["heldout"]
+
+
+def test_what_is_validated_are_the_averaged_weights(tiny_folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    changes = {**QUICK, "ema_decay": 0.9, "updates": 3, "learning_rate": 0.01, "evaluate_every": 0}
+    run(tiny_folder, output, **changes)
+    told = of_type(output, "evaluation")[2]
+    assert (told.update, told.data["split"]) == (3, "validation")
+    prompts = load_prompts("pocket-single:validation", 3)
+    model = open_model(tiny_folder)
+    text = model.encode_prompts([prompt.text for prompt in prompts], NEGATIVE)
+    config = config_for(tiny_folder, **changes)
+    model.add_adapter(config.lora_rank, config.lora_alpha, config.lora_targets, "gaussian")
+    means = []
+    for name in ("ema", "adapter"):
+        weights = load_file(output / "checkpoints" / "000003" / f"{name}.safetensors")
+        put_weights(dict(model.trainable()), weights)
+        judged = evaluate(model, config, RewardSet({BRIGHT: 1.0}), text, EvaluationSet("v", prompts, 0), Meter())
+        means.append(float(judged.scores[BRIGHT].mean()))
+    assert told.data["rewards"][BRIGHT]["mean"] == pytest.approx(means[0], abs=1e-7)
+    assert told.data["rewards"][BRIGHT]["mean"] != pytest.approx(means[1], abs=1e-6)
+
+
 def gain(tiny_folder: Path, output: Path, **changes: Any) -> tuple[float, float]:
     """Held-out gain in brightness, and win rate, of a short training of single frames at a large rate.
 
@@ -325,8 +368,8 @@ def gain(tiny_folder: Path, output: Path, **changes: Any) -> tuple[float, float]
     """
     values: dict[str, Any] = {
         "seed": 2, "rewards": {BRIGHT: 1.0}, "prompts_per_update": 8, "group_size": 16, "guidance_scale": 1.0,
-        "frames": 1, "optimizer": "sgd", "learning_rate": 40.0, "max_grad_norm": 100.0, "reward_std": "pooled",
-        "clip": 0.5, "updates": 18, "evaluate_every": 0, "checkpoint_every": 100, "evaluation_steps": 4,
+        "frames": 1, "optimizer": "sgd", "learning_rate": 80.0, "max_grad_norm": 100.0, "reward_std": "pooled",
+        "clip": 0.5, "updates": 16, "evaluate_every": 0, "checkpoint_every": 100, "evaluation_steps": 4,
         "heldout_limit": 24, "videos_saved": 0,
     }  # fmt: skip
     result = run(tiny_folder, output, **{**values, **changes})["heldout"][BRIGHT]
@@ -335,7 +378,7 @@ def gain(tiny_folder: Path, output: Path, **changes: Any) -> tuple[float, float]
 
 def test_training_raises_what_it_optimises_and_nothing_else_does(tiny_folder: Path, tmp_path: Path) -> None:
     risen, wins = gain(tiny_folder, tmp_path / "bright")
-    assert risen > 4e-3 and wins > 0.9
+    assert risen > 2e-3 and wins > 0.9
     # Negative controls: permuted advantages teach nothing, a negative weight teaches the contrary.
     shuffled, _ = gain(tiny_folder, tmp_path / "shuffled", shuffle_advantages=True)
     assert abs(shuffled) < risen / 2

@@ -44,11 +44,17 @@ def save_pipeline(folder: Path) -> None:
         for block in denoiser.blocks:
             block.attn2.to_out[0].weight.mul_(8)
         denoiser.proj_out.weight.mul_(2)
+    autoencoder = architecture.build_autoencoder(SIZE)
+    channels = range(architecture.LATENT_CHANNELS)
+    autoencoder.register_to_config(
+        latents_mean=[0.05 * (channel - 8) for channel in channels],
+        latents_std=[0.6 + 0.05 * channel for channel in channels],
+    )
     WanPipeline(
         tokenizer=architecture.build_tokenizer(),
         text_encoder=architecture.build_text_encoder(SIZE),
         transformer=denoiser,
-        vae=architecture.build_autoencoder(SIZE),
+        vae=autoencoder,
         scheduler=architecture.build_scheduler(),
     ).save_pretrained(folder)
 
@@ -109,6 +115,21 @@ def brightness(videos: VideoBatch) -> torch.Tensor:
 def broken(videos: VideoBatch) -> torch.Tensor:
     """A reward whose answers are no numbers."""
     return torch.full((len(videos),), float("nan"))
+
+
+class Waning:
+    """Brightness, except for three videos: those are the best at the second call and worse ever after."""
+
+    groupwise = False
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def score(self, videos: VideoBatch) -> torch.Tensor:
+        if len(videos) != 3:
+            return brightness(videos)
+        self.calls += 1
+        return torch.linspace(0, 1, 3) + (10 - self.calls if self.calls > 1 else 0)
 
 
 def constant(videos: VideoBatch) -> torch.Tensor:
