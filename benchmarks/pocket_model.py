@@ -28,7 +28,7 @@ from flash_grpo.rollout import Meter
 
 def autoencoder_figures(folder: Path) -> dict[str, float]:
     """PSNR on unseen clips, and prompt following of ground truth before and after the autoencoder."""
-    autoencoder = AutoencoderKLWan.from_pretrained(folder, subfolder="vae", torch_dtype=torch.float32)
+    autoencoder = AutoencoderKLWan.from_pretrained(folder, subfolder="vae", dtype=torch.float32)
     store_channels_last(autoencoder)
     pairs = list(world.clips(4242, 200, held_out=True))
     clips = torch.stack([to_model_range(clip) for _, clip in pairs])

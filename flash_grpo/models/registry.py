@@ -38,16 +38,20 @@ def resolve_device(device: str) -> torch.device:
 def load_model(config: RunConfig, device: torch.device | None = None) -> VideoModel:
     """Load the base model of a run; InputError says what is wrong with a name, folder or hub id."""
     from diffusers import WanPipeline
+    from diffusers.utils import logging as diffusers_logging
+    from transformers.utils import logging as transformers_logging
 
     from flash_grpo.models.wan import WanModel
 
     source = str(built_in_folder(config.model)) if config.model in BUILT_IN else config.model
     _check_folder(source)
+    diffusers_logging.disable_progress_bar()  # loading takes a second; the run has a progress display of its own
+    transformers_logging.disable_progress_bar()
     dtype = getattr(torch, config.dtype)
     parts = {"default": dtype, "vae": torch.float32}
     try:
         pipeline = WanPipeline.from_pretrained(
-            source, revision=config.revision, torch_dtype=parts, use_safetensors=True
+            source, revision=config.revision, dtype=parts, use_safetensors=True
         )
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

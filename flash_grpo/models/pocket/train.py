@@ -105,7 +105,7 @@ def train_autoencoder(size_name: str, work: Path) -> None:
         power: torch.Tensor = 1e-3 * (latents.square().mean() - 1) ** 2
         return _pixel_loss(autoencoder, latents, clips) + power + quiet
 
-    _fit_autoencoder(autoencoder, BUDGETS["autoencoder", size_name], work / "autoencoder", loss)
+    _fit_autoencoder(autoencoder, BUDGETS["autoencoder", size_name], work, "autoencoder", loss)
 
 
 def train_decoder(size_name: str, work: Path) -> None:
@@ -119,7 +119,7 @@ def train_decoder(size_name: str, work: Path) -> None:
             latents = autoencoder.encode(clips).latent_dist.mode().float()
         return _pixel_loss(autoencoder, latents, clips)
 
-    _fit_autoencoder(autoencoder, BUDGETS["decoder", size_name], work / "autoencoder", loss)
+    _fit_autoencoder(autoencoder, BUDGETS["decoder", size_name], work, "decoder", loss)
 
 
 def _pixel_loss(autoencoder: AutoencoderKLWan, latents: torch.Tensor, clips: torch.Tensor) -> torch.Tensor:
@@ -131,7 +131,11 @@ def _pixel_loss(autoencoder: AutoencoderKLWan, latents: torch.Tensor, clips: tor
 
 
 def _fit_autoencoder(
-    autoencoder: AutoencoderKLWan, budget: Budget, folder: Path, loss: Callable[[int, torch.Tensor], torch.Tensor]
+    autoencoder: AutoencoderKLWan,
+    budget: Budget,
+    work: Path,
+    stage: str,
+    loss: Callable[[int, torch.Tensor], torch.Tensor],
 ) -> None:
     store_channels_last(autoencoder)
     unseen = torch.stack([to_model_range(clip) for _, clip in world.clips(77, 64, held_out=True)])
@@ -139,11 +143,12 @@ def _fit_autoencoder(
     optimizer = torch.optim.AdamW(parameters, lr=budget.learning_rate, betas=(0.9, 0.99), weight_decay=1e-4)
     curve: list[dict[str, float]] = []
     start = time.monotonic()
-    for step, clips in enumerate(_clip_batches(1, budget.batch)):
+    for step, clips in enumerate(_clip_batches(1 if stage == "autoencoder" else 2, budget.batch)):
         if step % 100 == 0 or step == budget.steps:
             curve.append({"step": step, "minutes": (time.monotonic() - start) / 60, "psnr": psnr(autoencoder, unseen)})
             print(json.dumps(curve[-1]), flush=True)
-            save(autoencoder, folder, curve)
+            save(autoencoder, work / "autoencoder")
+            save_curve(work, stage, curve)
         if step == budget.steps:
             return
         for group in optimizer.param_groups:
@@ -169,10 +174,14 @@ def encode_clips(autoencoder: AutoencoderKLWan, clips: torch.Tensor) -> torch.Te
     return torch.cat([autoencoder.encode(part).latent_dist.mode().float() for part in clips.split(16)])
 
 
-def save(model: nn.Module, folder: Path, curve: list[dict[str, float]]) -> None:
-    """Write one component and its training curve."""
+def save(model: nn.Module, folder: Path) -> None:
+    """Write one component."""
     model.save_pretrained(folder)  # type: ignore[operator]  # every diffusers and transformers model has it
-    (folder / "training_curve.json").write_text(json.dumps(curve))
+
+
+def save_curve(work: Path, stage: str, curve: list[dict[str, float]]) -> None:
+    """Write one stage's training curve."""
+    write_atomic(work / f"curve_{stage}.json", json.dumps(curve))
 
 
 class CaptionedLatents:
@@ -256,14 +265,14 @@ def train_denoiser(size_name: str, work: Path) -> None:
     statistics = measure_latents(autoencoder)
     write_atomic(work / "latents.json", json.dumps(statistics))
     text_encoder = architecture.build_text_encoder(size)
-    save(text_encoder, work / "text_encoder", [])
+    save(text_encoder, work / "text_encoder")
     pool = CaptionedLatents(*caption_clips(autoencoder, statistics, POOL_CAPTIONS[size_name], 3), text_encoder)
     unseen = CaptionedLatents(*caption_clips(autoencoder, statistics, 256, 4), text_encoder)
-    fit_denoiser(architecture.build_denoiser(size), pool, unseen, BUDGETS["denoiser", size_name], work / "denoiser")
+    fit_denoiser(architecture.build_denoiser(size), pool, unseen, BUDGETS["denoiser", size_name], work)
 
 
 def fit_denoiser(
-    denoiser: WanTransformer3DModel, pool: CaptionedLatents, unseen: CaptionedLatents, budget: Budget, folder: Path
+    denoiser: WanTransformer3DModel, pool: CaptionedLatents, unseen: CaptionedLatents, budget: Budget, work: Path
 ) -> None:
     """AdamW with averaged weights; the averages are what is saved. Float32: on CPUs its backward beats bfloat16's."""
     parameters = list(denoiser.parameters())
@@ -279,7 +288,8 @@ def fit_denoiser(
                 loss = float(np.mean([float(flow_matching_loss(average, *unseen.batch(16))) for _ in range(8)]))
             curve.append({"step": step, "minutes": (time.monotonic() - start) / 60, "train": running, "unseen": loss})
             print(json.dumps(curve[-1]), flush=True)
-            save(average, folder, curve)
+            save(average, work / "denoiser")
+            save_curve(work, "denoiser", curve)
         if step == budget.steps:
             return
         for group in optimizer.param_groups:
@@ -308,9 +318,14 @@ def assemble(work: Path, folder: Path) -> None:
         scheduler=architecture.build_scheduler(),
     )
     pipeline.to(torch.float16).save_pretrained(folder)
-    for part in ("autoencoder", "denoiser"):
-        curve = (work / part / "training_curve.json").read_text()
-        (folder / f"training_curve_{part}.json").write_text(curve)
+    for file in folder.glob("*/config.json"):
+        config = json.loads(file.read_text())
+        config.pop("_name_or_path", None)  # a path of the machine that trained it
+        write_atomic(file, json.dumps(config, indent=2) + "\n")
+    curves = {
+        file.stem.removeprefix("curve_"): json.loads(file.read_text()) for file in sorted(work.glob("curve_*.json"))
+    }
+    write_atomic(folder / "training_curves.json", json.dumps(curves))
 
 
 def main() -> None:
