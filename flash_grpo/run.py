@@ -171,13 +171,21 @@ def _versions() -> Mapping[str, str]:
     return {"python": platform.python_version(), **versions}
 
 
+SET_UP_FILES = {"config.yaml", "events.jsonl", "log.txt", "control"}
+
+
 def claim_folder(folder: Path) -> None:
-    """Make sure a run folder is new and can be written; InputError otherwise."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    """Make sure a run folder is new and can be written; InputError otherwise.
+
+    What a run left that was refused while it was set up is no obstacle, and is cleared away.
+    """
+    if folder.exists() and (not folder.is_dir() or not {entry.name for entry in folder.iterdir()} <= SET_UP_FILES):
         raise InputError(f"the output folder {folder} is not empty; choose another with --output")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "control").mkdir()
+        for name in SET_UP_FILES - {"control"}:
+            (folder / name).unlink(missing_ok=True)
+        (folder / "control").mkdir(exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write to the output folder {folder}: {error.strerror}; choose another") from error
 

@@ -89,8 +89,7 @@ def draw_step(seed: int, update: int, group: int, groups: int, candidates: Seque
     """The branch step of one group: candidates are dealt round in seeded permutations, continued over updates.
 
     A pure function of its arguments (`group` is the index in the update's global order), so all ranks agree without a
-    broadcast, every run of len(candidates) consecutive groups covers the schedule evenly, and a resumed run draws the
-    same.
+    broadcast, every deal of len(candidates) groups covers the schedule evenly, and a resumed run draws the same.
     """
     deal, position = divmod(update * groups + group, len(candidates))
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,8 @@ def train(
 
     Raises InputError for input that cannot be used, `Interrupted` after a stop or pause was asked for.
     """
-    with open_run(config, folder, preset, subscribers) as run:
-        return Trainer(run).train()
+    with open_run(config, folder, preset, subscribers) as run, closing(Trainer(run)) as trainer:
+        return trainer.train()
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,16 @@ class Trainer:
         self.update = 0
         self.scorer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reward")
 
+    def close(self) -> None:
+        """End the scoring thread."""
+        self.scorer.shutdown(cancel_futures=True)
+
     def train(self) -> dict[str, Any]:
         """The whole run, from the base model's evaluation to the report."""
         self.evaluate_base()
         last = False
         while not last:
-            self.run.obey_requests()
+            self._obey_requests()
             self.one_update()
             last = self.update == self.config.updates or self.run.out_of_time()
             validated = last or self._due(self.config.evaluate_every)
@@ -85,6 +89,15 @@ class Trainer:
                 self.run.emit(Warning_(self._early_stop_sentence(), "early_stop", self.update))
                 break
         return self.report()
+
+    def _obey_requests(self) -> None:
+        """Stop or pause if asked to, with the present weights on disk."""
+        try:
+            self.run.obey_requests()
+        except Interrupted:
+            if self.update:
+                self.save()
+            raise
 
     def _due(self, every: int) -> bool:
         return every > 0 and self.update % every == 0

@@ -212,6 +212,15 @@ def at(kind: type[Event], act: Callable[[], object]) -> Callable[[Event], None]:
     return see
 
 
+def test_a_refused_set_up_does_not_block_its_folder(tiny_folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    with pytest.raises(InputError, match="reward"):
+        run(tiny_folder, output, rewards={"colourfulnes": 1.0})
+    summary = run(tiny_folder, output, updates=1)
+    assert summary["status"] == "done"
+    assert [r.type for r in read_events(output)].count("run_started") == 1
+
+
 @pytest.mark.parametrize(("request_", "status"), [("stop", "interrupted"), ("pause", "paused")])
 def test_a_request_file_ends_the_run_after_the_present_update(
     tiny_folder: Path, tmp_path: Path, request_: str, status: str
