@@ -22,12 +22,11 @@ TEXT_COLUMNS = ("prompt", "text", "caption")
 
 # Changing a seed or a count changes which prompts a run sees, and so every published figure.
 _TRAIN_SEED, _EVALUATION_SEED = 101, 202
-_TRAIN_COUNT = {
-    "pocket": 4000,
-    "pocket-single": 3000,
-    "pocket-open": 4000,
-}  # there are 3,978 captions of one subject to train on
-_VALIDATION_COUNT, _HELDOUT_COUNT = 200, 400
+_COUNTS = {  # train, validation, held-out
+    "pocket": (4000, 200, 400),
+    "pocket-single": (3000, 200, 400),
+    "pocket-open": (1200, 60, 140),
+}
 
 _ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
@@ -63,21 +62,21 @@ def _built_in(source: str) -> tuple[Prompt, ...]:
 def _pocket(name: str, split: str) -> tuple[Prompt, ...]:
     """Captions of the pocket world; validation and held-out are one draw of unique captions, cut in two.
 
-    `pocket-single` names one subject each, `pocket-open` no sizes: what a caption leaves open, a reward may shape.
+    `pocket-single` names one subject each, `pocket-open` no size either: what captions leave open, a reward may shape.
     """
     from flash_grpo.models.pocket import world  # numpy waits until prompts are needed
 
     mix = {
         "pocket": world.SceneMix(),
         "pocket-single": world.SceneMix(pair_share=0.0),
-        "pocket-open": world.SceneMix(open_size_share=1.0),
+        "pocket-open": world.SceneMix(pair_share=0.0, open_size_share=1.0),
     }[name]
+    train, validation, heldout = _COUNTS[name]
     if split == "train":
-        scenes = world.sample_scenes(_TRAIN_SEED, _TRAIN_COUNT[name], held_out=False, mix=mix, unique=True)
+        scenes = world.sample_scenes(_TRAIN_SEED, train, held_out=False, mix=mix, unique=True)
     else:
-        count = _VALIDATION_COUNT + _HELDOUT_COUNT
-        drawn = world.sample_scenes(_EVALUATION_SEED, count, held_out=True, mix=mix, unique=True)
-        scenes = drawn[:_VALIDATION_COUNT] if split == "validation" else drawn[_VALIDATION_COUNT:]
+        drawn = world.sample_scenes(_EVALUATION_SEED, validation + heldout, held_out=True, mix=mix, unique=True)
+        scenes = drawn[:validation] if split == "validation" else drawn[validation:]
     return tuple(
         Prompt(f"{name}-{split}-{index:06d}", scene.caption(), {"subjects": len(scene.subjects)})
         for index, scene in enumerate(scenes)
