@@ -75,7 +75,7 @@ def test_the_velocity_is_the_guided_output_of_the_denoiser(
 def test_bfloat16_stays_as_close_to_the_pipeline_as_the_pipeline_to_float32(tiny_folder: Path) -> None:
     half: Any = load_model(config_for(tiny_folder, dtype="bfloat16"))
     full = open_model(tiny_folder)
-    pipeline = WanPipeline.from_pretrained(tiny_folder, torch_dtype=torch.bfloat16)
+    pipeline = WanPipeline.from_pretrained(tiny_folder, dtype=torch.bfloat16)
     positive, _ = pipeline.encode_prompt(list(CAPTIONS), NEGATIVE, max_sequence_length=24)
     theirs = pipeline.transformer(latents().bfloat16(), TIMESTEPS, positive, return_dict=False)[0].float()
     exact = velocities(full, embed(full), 1.0)

@@ -188,7 +188,7 @@ def test_is_fast_enough_for_training() -> None:
 def test_survives_the_shipped_autoencoder() -> None:
     from diffusers import AutoencoderKLWan
 
-    vae = AutoencoderKLWan.from_pretrained(WEIGHTS / "vae", torch_dtype=torch.float32).eval()
+    vae = AutoencoderKLWan.from_pretrained(WEIGHTS / "vae", dtype=torch.float32).eval()
     wanted = scenes(32, pair_share=0.35, seed=21)
     clips = truth(wanted)
     with torch.no_grad():
