@@ -46,7 +46,10 @@ class VideoModel(Protocol):
     network: Any
     scheduler: Any
     device: torch.device
-    backward_cost: float
+
+    @property
+    def backward_cost(self) -> float:
+        """Time of a backward in forwards."""
 
     def encode_prompts(self, texts: Sequence[str], negative: str) -> TextEmbeddings:
         """Encode prompts once; may be called until `free_text_encoder`."""

@@ -50,9 +50,7 @@ def load_model(config: RunConfig, device: torch.device | None = None) -> VideoMo
     dtype = getattr(torch, config.dtype)
     parts = {"default": dtype, "vae": torch.float32}
     try:
-        pipeline = WanPipeline.from_pretrained(
-            source, revision=config.revision, dtype=parts, use_safetensors=True
-        )
+        pipeline = WanPipeline.from_pretrained(source, revision=config.revision, dtype=parts, use_safetensors=True)
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
