@@ -17,8 +17,9 @@ from flash_grpo.errors import InputError, unknown_name
 GROUPS = ("model", "prompts", "rewards", "rollout", "objective", "optimizer", "evaluation", "run")
 
 
-def _field(default: Any, group: str, help_text: str, **bounds: Any) -> Any:
-    extra: dict[str, Any] = {"group": group}
+def _field(default: Any, group: str, help_text: str, may_change: bool = False, **bounds: Any) -> Any:
+    """`may_change` marks what a resumed run may be given anew, as it leaves the meaning of what was trained alone."""
+    extra: dict[str, Any] = {"group": group, "may_change": may_change}
     if callable(default):
         return Field(default_factory=default, description=help_text, json_schema_extra=extra, **bounds)
     return Field(default=default, description=help_text, json_schema_extra=extra, **bounds)
@@ -35,7 +36,7 @@ class RunConfig(BaseModel):
     dtype: Literal["float32", "bfloat16"] = _field(
         "float32", "model", "Precision of the networks; kernel maths is always float32."
     )
-    device: str = _field("auto", "model", "Device to train on: auto, cpu, cuda or cuda:N.")
+    device: str = _field("auto", "model", "Device to train on: auto, cpu, cuda or cuda:N.", may_change=True)
     height: int = _field(32, "model", "Height of the video in pixels.", ge=16, le=4096)
     width: int = _field(32, "model", "Width of the video in pixels.", ge=16, le=4096)
     frames: int = _field(9, "model", "Frames per video, 4n+1.", ge=1, le=1025)
@@ -50,7 +51,9 @@ class RunConfig(BaseModel):
     lora_init: Literal["gaussian", "kaiming"] = _field(
         "gaussian", "model", "Initialisation of LoRA A; B starts at zero."
     )
-    gradient_checkpointing: bool = _field(False, "model", "Recompute activations in the backward pass to save memory.")
+    gradient_checkpointing: bool = _field(
+        False, "model", "Recompute activations in the backward pass to save memory.", may_change=True
+    )
 
     # prompts
     prompts: str = _field("pocket:train", "prompts", "Training prompts: a built-in set or a .txt, .csv or .jsonl file.")
@@ -97,8 +100,8 @@ class RunConfig(BaseModel):
     guidance_scale: float = _field(
         3.0, "rollout", "Classifier-free guidance in rollout and training; 1 turns it off.", ge=1, le=30
     )
-    rollout_batch: int = _field(96, "rollout", "Most videos in one forward of the denoiser.", ge=1)
-    decode_batch: int = _field(16, "rollout", "Most videos decoded at once.", ge=1)
+    rollout_batch: int = _field(96, "rollout", "Most videos in one forward of the denoiser.", may_change=True, ge=1)
+    decode_batch: int = _field(16, "rollout", "Most videos decoded at once.", may_change=True, ge=1)
 
     # objective
     rectify: bool = _field(True, "objective", "Divide each group's loss by the gradient scale of its branch step.")
@@ -123,14 +126,18 @@ class RunConfig(BaseModel):
     max_grad_norm: float = _field(1.0, "optimizer", "Gradients are clipped to this norm.", gt=0)
     warmup_updates: int = _field(0, "optimizer", "Updates of linear warm-up.", ge=0)
     replay_batch: int = _field(
-        8, "optimizer", "Most states in one forward and backward; gradients accumulate over the rest.", ge=1
+        8,
+        "optimizer",
+        "Most states in one forward and backward; gradients accumulate over the rest.",
+        may_change=True,
+        ge=1,
     )
     ema_decay: float = _field(0.0, "optimizer", "Decay of the averaged weights; 0 turns averaging off.", ge=0, lt=1)
     ema_every: int = _field(1, "optimizer", "Updates between two averaging steps.", ge=1)
 
     # evaluation
     evaluate_every: int = _field(
-        20, "evaluation", "Updates between validations; 0 validates at start and end only.", ge=0
+        20, "evaluation", "Updates between validations; 0 validates at start and end only.", may_change=True, ge=0
     )
     evaluation_steps: int = _field(20, "evaluation", "Denoising steps of the deployment sampler.", ge=1, le=1000)
     evaluation_guidance_scale: float | None = _field(
@@ -139,20 +146,25 @@ class RunConfig(BaseModel):
     validation_limit: int = _field(32, "evaluation", "Validation prompts used.", ge=1)
     heldout_limit: int = _field(64, "evaluation", "Held-out prompts used in the report.", ge=1)
     early_stop_patience: int = _field(
-        0, "evaluation", "Stop after this many validations without a new best; 0 never stops.", ge=0
+        0, "evaluation", "Stop after this many validations without a new best; 0 never stops.", may_change=True, ge=0
     )
-    videos_saved: int = _field(12, "evaluation", "Held-out prompts whose videos are saved before and after.", ge=0)
+    videos_saved: int = _field(
+        12, "evaluation", "Held-out prompts whose videos are saved before and after.", may_change=True, ge=0
+    )
 
     # run
     seed: int = _field(0, "run", "Seed of everything random.", ge=0, lt=2**31)
-    updates: int = _field(100, "run", "Updates to train.", ge=1)
+    updates: int = _field(100, "run", "Updates to train.", may_change=True, ge=1)
     minutes: float | None = _field(
-        None, "run", "Stop starting new updates after this many minutes; none has no limit.", gt=0
+        None, "run", "Stop starting new updates after this many minutes; none has no limit.", may_change=True, gt=0
     )
-    checkpoint_every: int = _field(20, "run", "Updates between checkpoints.", ge=1)
-    threads: int | None = _field(None, "run", "CPU threads; none leaves it to torch.", ge=1)
+    checkpoint_every: int = _field(20, "run", "Updates between checkpoints.", may_change=True, ge=1)
+    keep_checkpoints: int = _field(
+        2, "run", "Newest checkpoints kept beside the best one.", may_change=True, ge=1, le=1000
+    )
+    threads: int | None = _field(None, "run", "CPU threads; none leaves it to torch.", may_change=True, ge=1)
     trackers: list[Literal["tensorboard", "wandb", "trackio"]] = _field(
-        list, "run", "Experiment trackers, through accelerate."
+        list, "run", "Experiment trackers, through accelerate.", may_change=True
     )
 
     @field_validator("frames")
