@@ -14,6 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from flash_grpo.errors import InputError, unknown_name
 
+Check = Literal[
+    "rollouts", "disk", "self_tests", "drift", "determinism", "groups", "rewards", "dead_groups", "gradients", "ranks"
+]
 GROUPS = ("model", "prompts", "rewards", "rollout", "objective", "optimizer", "evaluation", "run")
 
 
@@ -148,6 +151,13 @@ class RunConfig(BaseModel):
     early_stop_patience: int = _field(
         0, "evaluation", "Stop after this many validations without a new best; 0 never stops.", may_change=True, ge=0
     )
+    decline_patience: int = _field(
+        4,
+        "evaluation",
+        "Stop after the validation reward declined this many times in a row; 0 never stops.",
+        may_change=True,
+        ge=0,
+    )
     videos_saved: int = _field(
         12, "evaluation", "Held-out prompts whose videos are saved before and after.", may_change=True, ge=0
     )
@@ -161,6 +171,12 @@ class RunConfig(BaseModel):
     checkpoint_every: int = _field(20, "run", "Updates between checkpoints.", may_change=True, ge=1)
     keep_checkpoints: int = _field(
         2, "run", "Newest checkpoints kept beside the best one.", may_change=True, ge=1, le=1000
+    )
+    checks: bool = _field(
+        True, "run", "Check rewards, disk, drift, gradients and sampling before the first step.", may_change=True
+    )
+    ignore_checks: list[Check] = _field(
+        list, "run", "Checks by name whose refusals only warn, and whose warnings are silent.", may_change=True
     )
     threads: int | None = _field(None, "run", "CPU threads; none leaves it to torch.", may_change=True, ge=1)
     trackers: list[Literal["tensorboard", "wandb", "trackio"]] = _field(
