@@ -69,6 +69,13 @@ class RunConfig(BaseModel):
         lambda: {"subject_size": 1.0}, "rewards", "Reward name to weight; weight 0 records it without optimising it."
     )
     reward_options: dict[str, dict[str, Any]] = _field(dict, "rewards", "Options per reward, as listed on its card.")
+    reward_timeout: float | None = _field(
+        600.0,
+        "rewards",
+        "Longest one call of a reward may take in seconds before the run fails; none waits for ever.",
+        may_change=True,
+        gt=0,
+    )
     reward_std: Literal["batch", "pooled", "group"] = _field(
         "batch",
         "rewards",
@@ -329,11 +336,22 @@ def _sentence(problem: Any) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return f"{where}: {message}" if where else message
-    return f"{where}: {message[0].lower()}{message[1:]}, got {problem['input']!r}"
+    if problem["type"] == "extra_forbidden":
+        return str(unknown_name("configuration key", where, RunConfig.model_fields))
+    field = RunConfig.model_fields.get(str(problem["loc"][0])) if problem["loc"] else None
+    meaning = f" ({_lowered(field.description)})" if field and field.description else ""
+    return f"{where}: {_lowered(message)}, got {problem['input']!r}{meaning}"
+
+
+def _lowered(sentence: str) -> str:
+    """A sentence as part of another one."""
+    word = sentence.partition(" ")[0]
+    plain = word[1:].islower() or len(word) == 1  # neither LoRA nor CPU
+    return (f"{sentence[0].lower()}{sentence[1:]}" if plain else sentence).rstrip(".")
 
 
 def load_config(path: Path) -> RunConfig:
-    """Read a configuration file (YAML, as written into a run folder)."""
+    """Read a configuration file (YAML, as written into a run folder); keys it lacks take their defaults."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -341,6 +359,12 @@ def load_config(path: Path) -> RunConfig:
         raise InputError(f"cannot read the configuration {path}: {reason}; mend the file or name another") from error
     if not isinstance(values, dict):
         raise InputError(f"expected a mapping of configuration keys in {path}, got {type(values).__name__}")
+    strange = [str(key) for key in values if key not in RunConfig.model_fields]
+    if strange:
+        raise InputError(
+            f"{path} holds {', '.join(strange)}, which this version of flash-grpo does not know; use the version that "
+            "wrote the file, or remove these keys from it"
+        )
     return validate_config(values)
 
 
