@@ -6,11 +6,14 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from flash_grpo.errors import InputError, unknown_name
 
@@ -29,9 +32,12 @@ _COUNTS = {  # train, validation, held-out
 }
 
 _ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SHOWN = 60
+_AS_UTF8 = "save the file as UTF-8"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """One prompt; two prompts of the same text but different ids are different groups."""
 
@@ -45,12 +51,43 @@ def load_prompts(source: str, limit: int | None = None) -> list[Prompt]:
 
     Text files hold a prompt a line; CSV a column prompt, text or caption; JSON lines an object with one of these keys.
     Other columns and keys become metadata; `id` is taken where given, else it is the file's name and the position.
+    Blank lines are skipped, repeated prompts are kept (see `duplicate_warning`); a file is read up to `limit`.
     Raises InputError: unknown set, or a file that is missing, not UTF-8, empty, malformed or repeats an id.
     """
     if limit is not None and limit < 1:
         raise InputError(f"expected a limit of at least 1 prompt, got {limit}")
-    prompts = _built_in(source) if source in BUILT_IN else _from_file(source)
-    return list(prompts[:limit])
+    return list(_built_in(source)[:limit]) if source in BUILT_IN else _from_file(source, limit)
+
+
+def duplicate_warning(key: str, prompts: Sequence[Prompt]) -> str | None:
+    """A sentence if texts repeat in the prompts of configuration key `key`, with their count and an example; else None.
+
+    Repeated prompts are no error: in training they are drawn as often as they are listed.
+    """
+    counts = Counter(prompt.text for prompt in prompts)
+    if len(counts) == len(prompts):
+        return None
+    text, times = counts.most_common(1)[0]
+    return (
+        f"{key} repeats {len(prompts) - len(counts)} of its {len(prompts)} prompts, such as {_short(text)} ({times} "
+        "times); each counts as often as it is listed, remove the copies if that is not meant"
+    )
+
+
+def cut_warning(texts: Sequence[str], tokens: Sequence[int], limit: int) -> str | None:
+    """A sentence if prompts of `tokens` text tokens each are longer than `limit` and so are cut; else None."""
+    long = [(count, text) for text, count in zip(texts, tokens, strict=True) if count > limit]
+    if not long:
+        return None
+    count, text = max(long)
+    return (
+        f"{len(long)} of {len(texts)} prompts are longer than {limit} text tokens and what follows is cut, such as "
+        f"{_short(text)} ({count} tokens); shorten them or raise max_sequence_length"
+    )
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}...")
 
 
 @lru_cache(maxsize=len(BUILT_IN))
@@ -89,7 +126,7 @@ def _starter(split: str) -> tuple[Prompt, ...]:
     return tuple(Prompt(row["id"], row["prompt"], {"theme": row["theme"]}) for row in rows if row["split"] == split)
 
 
-def _from_file(source: str) -> tuple[Prompt, ...]:
+def _from_file(source: str, limit: int | None) -> list[Prompt]:
     path = Path(source)
     readers = {".txt": _rows_txt, ".csv": _rows_csv, ".jsonl": _rows_jsonl}
     if not path.suffix and ":" in source:
@@ -98,30 +135,39 @@ def _from_file(source: str) -> tuple[Prompt, ...]:
         raise InputError(
             f"expected prompts as a .txt, .csv or .jsonl file or a built-in set ({', '.join(BUILT_IN)}), got {source!r}"
         )
-    rows = list(readers[path.suffix.lower()](path, _read_text(path)))
-    if not rows:
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem)[:90].strip("-") or "prompt"
+    rows = readers[path.suffix.lower()](path, _lines(path))
+    try:
+        prompts = [_prompt(path, f"{stem}-{index:06d}", row) for index, row in enumerate(islice(rows, limit))]
+    except OSError as error:
+        raise InputError(f"cannot read the prompt file {path}: {error.strerror}; check the path") from error
+    if not prompts:
         raise InputError(f"expected at least one prompt in {path}, got none; write one prompt a line")
-    prompts = tuple(_prompt(path, index, row) for index, row in enumerate(rows))
     _check_ids(path, prompts)
     return prompts
 
 
-def _read_text(path: Path) -> str:
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file with their ends, one at a time: a file of a million prompts is never held twice."""
+    offset = 0
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            for number, raw in enumerate(file):
+                line = raw.decode("utf-8-sig" if number == 0 else "utf-8")
+                if "\0" in line:
+                    raise InputError(f"expected UTF-8 text in {path}, got a zero byte in line {number + 1}; {_AS_UTF8}")
+                yield line
+                offset += len(raw)
     except FileNotFoundError:
         raise InputError(f"the prompt file {path} does not exist; check the path") from None
-    except OSError as error:
-        raise InputError(f"cannot read the prompt file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(
-            f"expected UTF-8 text in {path}, got byte 0x{error.object[error.start]:02x} at offset {error.start}; "
-            "save the file as UTF-8"
+            f"expected UTF-8 text in {path}, got byte 0x{error.object[error.start]:02x} at offset "
+            f"{offset + error.start}; {_AS_UTF8}"
         ) from error
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """One prompt as read: where it stands (for messages), its text, its id if given, and the rest."""
 
     line: int
@@ -130,15 +176,18 @@ class _Row:
     rest: Mapping[str, object]
 
 
-def _rows_txt(path: Path, content: str) -> Iterable[_Row]:
+def _rows_txt(path: Path, lines: Iterable[str]) -> Iterator[_Row]:
     del path
-    for number, line in enumerate(content.splitlines(), start=1):
-        if line.strip():
-            yield _Row(number, line, None, {})
+    number = 0
+    for read in lines:
+        for line in read.splitlines():  # a file may also end its lines in the old ways
+            number += 1
+            if line.strip():
+                yield _Row(number, line, None, {})
 
 
-def _rows_csv(path: Path, content: str) -> Iterable[_Row]:
-    reader = csv.DictReader(io.StringIO(content, newline=""), strict=True)
+def _rows_csv(path: Path, lines: Iterable[str]) -> Iterator[_Row]:
+    reader = csv.DictReader(_csv_lines(lines), strict=True)
     try:
         names = [name.strip() for name in reader.fieldnames or ()]
         column = next((name for name in TEXT_COLUMNS if name in names), None)
@@ -159,33 +208,43 @@ def _rows_csv(path: Path, content: str) -> Iterable[_Row]:
         raise InputError(f"{path}, line {reader.line_num}: not valid CSV ({error}); check its quotes") from error
 
 
-def _rows_jsonl(path: Path, content: str) -> Iterable[_Row]:
-    for number, line in enumerate(content.split("\n"), start=1):
+def _csv_lines(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        if "\r" in line.rstrip("\r\n"):
+            yield from io.StringIO(line, newline="")
+        else:
+            yield line
+
+
+def _rows_jsonl(path: Path, lines: Iterable[str]) -> Iterator[_Row]:
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             fields = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}, line {number}: not valid JSON ({error}); write one object a line") from error
         key = next((name for name in TEXT_COLUMNS if name in fields), None) if isinstance(fields, dict) else None
         if key is None:
-            raise InputError(f'{path}, line {number}: expected an object such as {{"prompt": "..."}}, got {line[:60]}')
+            start = line.strip()[:_SHOWN]
+            raise InputError(f'{path}, line {number}: expected an object such as {{"prompt": "..."}}, got {start}')
         rest = {name: value for name, value in fields.items() if name not in (key, "id")}
         yield _Row(number, fields[key], fields.get("id"), rest)
 
 
-def _prompt(path: Path, index: int, row: _Row) -> Prompt:
+def _prompt(path: Path, default_id: str, row: _Row) -> Prompt:
     text = " ".join(row.text.split()) if isinstance(row.text, str) else ""
     if not text:
         raise InputError(f"{path}, line {row.line}: expected the text of a prompt, got {row.text!r}")
+    if not text.isascii() and _SURROGATE.search(text):
+        raise InputError(f"{path}, line {row.line}: expected text, got half a surrogate pair in {text!r}; {_AS_UTF8}")
     given = str(row.id).strip() if row.id is not None else ""
     if given and not _ID.fullmatch(given):
         raise InputError(
             f"{path}, line {row.line}: expected an id of at most 100 letters, digits, dots, dashes and underscores "
             f"(it names video files), got {given!r}"
         )
-    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem)[:90].strip("-") or "prompt"
-    return Prompt(given or f"{stem}-{index:06d}", text, row.rest)
+    return Prompt(given or default_id, text, row.rest)
 
 
 def _check_ids(path: Path, prompts: Iterable[Prompt]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from flash_grpo.errors import InputError
 from flash_grpo.models.pocket import world
-from flash_grpo.prompts import BUILT_IN, load_prompts
+from flash_grpo.prompts import BUILT_IN, Prompt, cut_warning, duplicate_warning, load_prompts
 
 
 def texts(source: str) -> set[str]:
@@ -83,7 +84,14 @@ def test_json_lines_keep_their_types(tmp_path: Path) -> None:
     [
         ("a.txt", b"", "at least one prompt"),
         ("a.txt", b"\n  \n", "at least one prompt"),
-        ("a.txt", b"caf\xe9\n", "UTF-8.*0xe9 at offset 3"),
+        ("a.txt", b"caf\xe9\n", "UTF-8.*0xe9 at offset 3; save the file as UTF-8"),
+        ("a.txt", b"a cat\ncaf\xe9\n", "UTF-8.*0xe9 at offset 9"),
+        ("a.txt", "a cat\n".encode("utf-16"), "UTF-8.*0xff at offset 0"),
+        ("a.txt", "a cat\n".encode("utf-16-le"), "UTF-8.*zero byte in line 1; save the file as UTF-8"),
+        ("a.csv", b"prompt\ncaf\xe9\n", "UTF-8.*0xe9 at offset 10"),
+        ("a.jsonl", b'{"prompt": "a"}\n{"prompt": "\xff"}\n', "UTF-8.*0xff at offset 28"),
+        ("a.jsonl", b'{"prompt": "a \\ud800"}\n', "line 1: expected text, got half a surrogate pair"),
+        ("a.jsonl", b"[" * 100_000, "line 1: not valid JSON"),
         ("a.csv", b"", "column named prompt.*no header"),
         ("a.csv", b"title,style\nx,y\n", "column named prompt.*title, style"),
         ("a.csv", b"prompt\n", "at least one prompt"),
@@ -117,6 +125,46 @@ def test_a_missing_file_and_an_unknown_set_say_so(tmp_path: Path) -> None:
         load_prompts("pocket:trian")
     with pytest.raises(InputError, match="limit of at least 1"):
         load_prompts("pocket:train", 0)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("name", ["a.txt", "a.csv"])
+def test_lines_may_end_in_any_way(tmp_path: Path, name: str, end: str) -> None:
+    file = tmp_path / name
+    file.write_bytes(end.join(["prompt", "a cat", "", "a dog", ""]).encode())
+    assert [p.text for p in load_prompts(str(file))][-2:] == ["a cat", "a dog"]
+
+
+def test_a_file_of_a_million_prompts_is_read_a_line_at_a_time(tmp_path: Path) -> None:
+    file = tmp_path / "many.txt"
+    line = "a small red circle moving slowly left on a black background, number {:06d}\n"
+    with file.open("w", encoding="utf-8") as stream:
+        stream.writelines(line.format(index) for index in range(1_000_000))
+    prompts = load_prompts(str(file))
+    assert len(prompts) == 1_000_000
+    assert prompts[-1] == Prompt("many-999999", line.format(999_999).strip())
+    tracemalloc.start()
+    assert len(load_prompts(str(file), limit=100)) == 100
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000, f"reading 100 of a million prompts held {peak} bytes at once"
+
+
+def test_repeated_prompts_are_told_with_their_count() -> None:
+    prompts = [Prompt(str(index), text) for index, text in enumerate(["a cat", "a dog", "a cat", "a cat", "a dog"])]
+    sentence = duplicate_warning("prompts", prompts)
+    assert sentence is not None and "\n" not in sentence
+    assert sentence.startswith("prompts repeats 3 of its 5 prompts, such as 'a cat' (3 times);")
+    assert duplicate_warning("prompts", prompts[:2]) is None
+
+
+def test_prompts_that_will_be_cut_are_told_with_the_longest() -> None:
+    long = "a cat " * 40
+    sentence = cut_warning(["a cat", "a dog on a mat", long], [3, 7, 81], 6)
+    assert sentence is not None
+    assert sentence.startswith("2 of 3 prompts are longer than 6 text tokens")
+    assert "...' (81 tokens)" in sentence and len(sentence) < 250
+    assert cut_warning(["a cat", "a dog on a mat"], [3, 6], 6) is None
 
 
 def test_a_round_trip_through_json_lines_keeps_ids(tmp_path: Path) -> None:
