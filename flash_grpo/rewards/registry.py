@@ -6,6 +6,7 @@ import importlib
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -134,6 +135,8 @@ def _from_path(path: str, options: Mapping[str, object]) -> Reward:
         reward = target
     elif not callable(target):
         raise InputError(f"{path!r} is a {type(target).__name__}; expected a reward class, a factory or a function")
+    elif not _has_signature(target):
+        raise InputError(f"{path!r} does not say what it takes; wrap it in a Python function from videos to floats")
     elif not inspect.isclass(target) and _takes_videos(target):
         reward = FunctionReward(target, options)
     else:
@@ -155,17 +158,29 @@ def _resolve(path: str) -> Any:
         sys.path.append(os.getcwd())
     try:
         target: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module was found; what is missing is something it imports itself
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module_name}.".startswith(f"{missing}."):
+            raise InputError(
+                f"reward {path!r}: no module {missing!r}; run from the folder that holds it or install it"
+            ) from error
         raise InputError(
-            f"reward {path!r}: no module {error.name!r}; run from the folder that holds it or install it"
+            f"reward {path!r}: its module was found but cannot be imported ({_place(error)}); mend the module"
         ) from error
     for part in attribute.split("."):
         if not hasattr(target, part):
             raise unknown_name(f"name in module {module_name!r}", part, [n for n in vars(target) if n[0] != "_"])
         target = getattr(target, part)
     return target
+
+
+def _has_signature(target: Callable[..., Any]) -> bool:
+    """Some functions written in C do not tell their parameters."""
+    try:
+        inspect.signature(target)
+    except ValueError:
+        return False
+    return True
 
 
 def _takes_videos(function: Callable[..., Any]) -> bool:
@@ -180,25 +195,48 @@ def _call(path: str, factory: Callable[..., Any], options: Mapping[str, object])
         inspect.signature(factory).bind(**options)
     except TypeError as error:
         raise InputError(f"reward {path!r} does not accept the options {sorted(options)}: {error}") from error
-    return factory(**options)
+    try:
+        return factory(**options)
+    except InputError:
+        raise
+    except Exception as error:
+        raise RuntimeError(f"reward {path!r} could not be made ({_place(error)}); mend it") from error
+
+
+def _place(error: Exception) -> str:
+    """An error of a user's code as part of a sentence: what it says, and the line it came from."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    if isinstance(error, SyntaxError):  # says itself where it is
+        return text
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{text}, at {Path(frame.filename).name} line {frame.lineno}"
 
 
 class FunctionReward:
     """A plain function as a reward; it is groupwise if it carries an attribute `groupwise` that is true."""
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, object]) -> None:
+        self._name = getattr(function, "__name__", type(function).__name__)
         try:
             inspect.signature(function).bind(None, **options)
         except TypeError as error:
             raise InputError(
-                f"reward function {function.__name__!r} does not accept the options {sorted(options)}: {error}"
+                f"reward function {self._name!r} does not accept the options {sorted(options)}: {error}"
             ) from error
         self.groupwise = bool(getattr(function, "groupwise", False))
         self._function = function
         self._options = dict(options)
 
     def score(self, videos: VideoBatch) -> torch.Tensor:
-        """Whatever the function answers, as a float32 tensor."""
+        """Whatever the function answers, as a float32 tensor; InputError if it is nothing like numbers."""
         import torch
 
-        return torch.as_tensor(self._function(videos, **self._options), dtype=torch.float32)
+        answer = self._function(videos, **self._options)
+        try:
+            tensor = torch.as_tensor(answer)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(
+                f"reward function {self._name!r} answered with a {type(answer).__name__} that is no list of numbers; "
+                "return one float per video"
+            ) from error
+        return tensor if tensor.is_complex() else tensor.float()

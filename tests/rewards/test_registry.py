@@ -165,5 +165,8 @@ def test_a_missing_module_is_told_from_a_broken_one(module: str, tmp_path: Path)
     with pytest.raises(InputError, match="no module 'nowhere_to_be_found'"):
         registry.create("nowhere_to_be_found:reward")
     (tmp_path / "broken_reward.py").write_text("import nowhere_to_be_found_either\n")
-    with pytest.raises(ModuleNotFoundError, match="either"):
+    with pytest.raises(
+        InputError,
+        match="cannot be imported .*No module named 'nowhere_to_be_found_either', at broken_reward.py line 1",
+    ):
         registry.create("broken_reward:reward")
