@@ -54,6 +54,9 @@ class VideoModel(Protocol):
     def encode_prompts(self, texts: Sequence[str], negative: str) -> TextEmbeddings:
         """Encode prompts once; may be called until `free_text_encoder`."""
 
+    def token_counts(self, texts: Sequence[str]) -> list[int]:
+        """Text tokens of each prompt before it is cut to the longest length the run allows."""
+
     def free_text_encoder(self) -> None:
         """Give the text encoder's memory back."""
 

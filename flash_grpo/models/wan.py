@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from diffusers import WanPipeline
+from diffusers.pipelines.wan.pipeline_wan import prompt_clean
 from peft import LoraConfig
 from torch import nn
 
@@ -67,6 +68,15 @@ class WanModel:
             device=self.device,
         )
         return torch.as_tensor(embeddings).to("cpu", self.dtype)
+
+    def token_counts(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each prompt, special ones included, before `max_sequence_length` cuts; needs no text encoder."""
+        cleaned = [prompt_clean(text) for text in texts]
+        counts: list[int] = []
+        for start in range(0, len(cleaned), 1024):
+            rows = self.pipeline.tokenizer(cleaned[start : start + 1024], add_special_tokens=True).input_ids
+            counts.extend(len(row) for row in rows)
+        return counts
 
     def free_text_encoder(self) -> None:
         """Drop the text encoder."""

@@ -22,6 +22,16 @@ def latents(seed: int = 0) -> torch.Tensor:
     return torch.randn((4, 16, 2, 4, 4), generator=torch.Generator().manual_seed(seed))
 
 
+def test_tokens_are_counted_before_the_prompt_is_cut(tiny_folder: Path) -> None:
+    model = open_model(tiny_folder)
+    counts = model.token_counts([CAPTIONS[0], CAPTIONS[0] + " and a blue square" * 8, "  " + CAPTIONS[0]])
+    assert counts[0] == counts[2] <= model.max_sequence_length < counts[1]
+    embeddings = embed(model)
+    assert [len(row) for row in embeddings.prompts] == model.token_counts(CAPTIONS)
+    model.free_text_encoder()
+    assert model.token_counts(CAPTIONS[:1]) == counts[:1]
+
+
 def velocities(model: WanModel, text: TextEmbeddings, guidance: float = 3.0) -> torch.Tensor:
     return model.velocity(latents(), TIMESTEPS, text.pick(range(4)), text.negative, guidance)
 
