@@ -167,6 +167,31 @@ def evaluate(
 
 
 @app.command()
+def doctor(
+    preset: Annotated[
+        str | None, typer.Option("--preset", metavar="NAME", help="Also try the first update of a run.")
+    ] = None,
+    assignments: Assignments = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the machine and the installation, and with --preset a run before it is paid for; exits 1 on a refusal."""
+    if assignments and preset is None:
+        raise InputError("--set changes a run's configuration, and no run was named; add --preset NAME")
+    from flash_grpo.config import build_config, parse_assignments
+
+    config = build_config(preset, parse_assignments(assignments or [])) if preset else None
+    from flash_grpo.checkup import check_up, findings_table
+
+    findings = check_up(config, Path.cwd())
+    if as_json:
+        print(json.dumps({"findings": [finding.plain() for finding in findings]}, indent=1, ensure_ascii=False))
+    else:
+        _console().print(findings_table(findings))
+    if any(finding.level == "refusal" for finding in findings):
+        raise typer.Exit(FAILED)
+
+
+@app.command()
 def presets(as_json: AsJson = False) -> None:
     """List the presets."""
     from flash_grpo.config import preset_config
