@@ -36,6 +36,16 @@ class ReplayReport:
     clipped: float = 0.0
     kl: float = 0.0
 
+    @classmethod
+    def total(cls, parts: Sequence[ReplayReport]) -> ReplayReport:
+        """The report over all processes, from each one's own: what is a share of the update's mean adds up."""
+        return cls(
+            loss=sum(part.loss for part in parts),
+            drift=max(part.drift for part in parts),
+            clipped=sum(part.clipped for part in parts),
+            kl=sum(part.kl for part in parts),
+        )
+
 
 def _units(rollouts: Sequence[GroupRollout], advantages: torch.Tensor, batch: int) -> Iterator[Unit]:
     for rollout, advantage in zip(rollouts, advantages, strict=True):
@@ -78,16 +88,21 @@ def replay(
     advantages: torch.Tensor,
     groups: int,
     settings: ReplaySettings,
-    backward: Callable[[torch.Tensor], None],
+    backward: Callable[[torch.Tensor, bool], None],
     meter: Meter,
 ) -> ReplayReport:
     """Accumulate the gradient of the mean loss over the update's `groups` groups (all ranks together).
 
     `advantages` is [len(rollouts), K]. Groups with shared branch state need one forward and backward each, whatever K.
+    `backward` is told whether the loss it gets is the last one: only then need processes exchange gradients.
     """
     report = ReplayReport()
-    for units in micro_batches(rollouts, advantages, settings.batch):
-        _replay_units(model, sampler, embeddings, units, groups, settings, backward, meter, report)
+    parts = list(micro_batches(rollouts, advantages, settings.batch))
+    for index, units in enumerate(parts):
+        loss = _replay_units(model, sampler, embeddings, units, groups, settings, meter, report)
+        backward(loss, index == len(parts) - 1)
+        states = sum(unit.states for unit in units)
+        meter.backward(network_cost(states, sampler.guidance), settings.backward_cost)
     return report
 
 
@@ -98,10 +113,10 @@ def _replay_units(
     units: Sequence[Unit],
     groups: int,
     settings: ReplaySettings,
-    backward: Callable[[torch.Tensor], None],
     meter: Meter,
     report: ReplayReport,
-) -> None:
+) -> torch.Tensor:
+    """The units' part of the loss, with gradient."""
     states = torch.cat([_state(unit) for unit in units])
     steps = [_step(unit) for unit in units for _ in range(unit.states)]
     timesteps = torch.tensor([sampler.grid.timesteps[step] for step in steps], device=states.device)
@@ -121,8 +136,7 @@ def _replay_units(
         share = unit.share(groups)
         losses.append(terms.loss * share)
         _note(report, unit, terms, share)
-    backward(torch.stack(losses).sum())
-    meter.backward(evaluations, settings.backward_cost)
+    return torch.stack(losses).sum()
 
 
 def _step(unit: Unit) -> int:

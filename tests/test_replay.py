@@ -45,7 +45,7 @@ class Scene:
             advantages,
             groups,
             settings,
-            lambda loss: loss.backward(),
+            lambda loss, last: loss.backward(),
             self.meter,
         )
 
