@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from flash_grpo.config import RunConfig
+from flash_grpo.distributed import Runtime
 from flash_grpo.models.base import TextEmbeddings, VideoModel, network_cost
 from flash_grpo.noise import gaussian, noise_seed
 from flash_grpo.prompts import Prompt
@@ -39,7 +40,7 @@ class EvaluationSet:
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """Scores per reward [N] and the first videos as uint8 [F, H, W, 3]."""
+    """Scores per reward [N], on every process, and on the main one the first videos as uint8 [F, H, W, 3]."""
 
     scores: Mapping[str, torch.Tensor]
     videos: Sequence[np.ndarray[Any, np.dtype[np.uint8]]]
@@ -82,14 +83,49 @@ def evaluate(
     chosen: EvaluationSet,
     meter: Meter,
     keep_videos: int = 0,
+    runtime: Runtime | None = None,
 ) -> EvaluationResult:
-    """Generate one video per prompt and score it with every reward."""
+    """Generate one video per prompt and score it with every reward.
+
+    The prompts are shared out over the processes of `runtime`; the scores are those one process alone would find.
+    """
+    everything = range(len(chosen.prompts))
+    if runtime is None:
+        return _evaluate_share(model, config, rewards, embeddings, chosen, everything, meter, keep_videos)
+    start = meter.nfe
+    share = runtime.own_groups(len(everything))
+    own = _evaluate_share(model, config, rewards, embeddings, chosen, share, meter, keep_videos)
+    _level(meter, start, runtime)
+    parts = [part for part in runtime.gather_values(own.scores) if part]
+    videos = [frames for part in runtime.gather_values(own.videos, to_main=True) for frames in part]
+    return EvaluationResult({name: torch.cat([part[name] for part in parts]) for name in parts[0]}, videos)
+
+
+def _level(meter: Meter, start: int, runtime: Runtime) -> None:
+    """Meters count for all processes as if their shares were even; make them agree where they were not."""
+    spent = meter.nfe - start
+    uneven = sum(runtime.gather_values(spent)) // runtime.world - spent
+    meter.nfe += uneven
+    meter.cost += uneven
+
+
+def _evaluate_share(
+    model: VideoModel,
+    config: RunConfig,
+    rewards: RewardSet,
+    embeddings: TextEmbeddings,
+    chosen: EvaluationSet,
+    share: range,
+    meter: Meter,
+    keep_videos: int,
+) -> EvaluationResult:
+    """Scores of the prompts in `share`, and the videos of those among the set's first `keep_videos` prompts."""
     shape = model.latent_shape(config.frames, config.height, config.width)
     scores: dict[str, list[torch.Tensor]] = {}
     videos: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
     batch = min(config.rollout_batch, max(config.decode_batch, 1) * 4)
-    for start in range(0, len(chosen.prompts), batch):
-        part = range(start, min(start + batch, len(chosen.prompts)))
+    for start in range(share.start, share.stop, batch):
+        part = range(start, min(start + batch, share.stop))
         noise = torch.stack([chosen.noise(index, shape) for index in part])
         indices = [chosen.first_embedding + index for index in part]
         latents = deploy(model, config, embeddings, indices, noise, meter)
@@ -98,7 +134,7 @@ def evaluate(
         batch_ = VideoBatch(frames, [p.text for p in prompts], [p.metadata for p in prompts], config.fps)
         for name, values in rewards.score(batch_, group_size=1).items():
             scores.setdefault(name, []).append(values)
-        videos.extend(to_uint8(f) for f in frames[: max(0, keep_videos - len(videos))])
+        videos.extend(to_uint8(f) for f in frames[: max(0, keep_videos - start)])
     return EvaluationResult({name: torch.cat(parts) for name, parts in scores.items()}, videos)
 
 
@@ -143,6 +179,11 @@ def objective_gain(
     return total
 
 
+def video_name(prompt: Prompt) -> str:
+    """File name of a prompt's evaluation video."""
+    return f"{prompt.id}-{EVALUATION_SEED}.mp4"
+
+
 def save_videos(
     folder: Path,
     update: int,
@@ -153,7 +194,7 @@ def save_videos(
     """Write RUN/videos/UPDATE/PROMPT_ID-SEED.mp4 for the first prompts; returns paths relative to the run folder."""
     files = []
     for prompt, frames in zip(prompts, videos, strict=False):
-        name = f"videos/{update:06d}/{prompt.id}-{EVALUATION_SEED}.mp4"
+        name = f"videos/{update:06d}/{video_name(prompt)}"
         write_mp4(folder / name, frames, fps, scale=display_scale(*frames.shape[1:3]))
         files.append(name)
     return files
