@@ -192,6 +192,24 @@ def doctor(
 
 
 @app.command()
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    format_: Annotated[str, typer.Option("--format", metavar="adapter|peft|merged", help="What to write.")] = "adapter",
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", metavar="best|latest|NUMBER", help="Which checkpoint.")
+    ] = "best",
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="DIR", help="Folder to write [default: RUN/export/FORMAT].")
+    ] = None,
+) -> None:
+    """Export what was trained: one file for ComfyUI and diffusers, a peft folder, or a whole pipeline."""
+    from flash_grpo.export import HOW_TO, export_run
+
+    folder = export_run(run, format_, checkpoint, output)
+    print(f"exported to {folder}; {folder / HOW_TO} says how to load it")
+
+
+@app.command()
 def presets(as_json: AsJson = False) -> None:
     """List the presets."""
     from flash_grpo.config import preset_config

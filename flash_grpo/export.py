@@ -1,0 +1,342 @@
+"""Exports of a run: one adapter file for ComfyUI and diffusers, a peft folder, or a whole merged pipeline."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flash_grpo.checkpoint import PREFIX, load_weights, read_pointer
+from flash_grpo.config import RunConfig, load_config
+from flash_grpo.doctor import adapter_problem
+from flash_grpo.errors import InputError, unknown_name
+from flash_grpo.export_files import (
+    FORMAT_VERSION,
+    appearing,
+    copy_checked,
+    read_tensors,
+    refuse_foreign,
+    write_record,
+    write_tensors,
+)
+from flash_grpo.models.folder import DENOISER, INDEX, base_folder, content_hash, denoiser_files, licence, public_name
+from flash_grpo.models.registry import BUILT_IN
+
+HOW_TO = "README.md"
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+_BLOCK_LAYER = re.compile(r"(blocks\.\d+)\.(.+)")
+NATIVE_NAMES = {
+    "attn1.to_q": "self_attn.q",
+    "attn1.to_k": "self_attn.k",
+    "attn1.to_v": "self_attn.v",
+    "attn1.to_out.0": "self_attn.o",
+    "attn2.to_q": "cross_attn.q",
+    "attn2.to_k": "cross_attn.k",
+    "attn2.to_v": "cross_attn.v",
+    "attn2.to_out.0": "cross_attn.o",
+    "attn2.add_k_proj": "cross_attn.k_img",
+    "attn2.add_v_proj": "cross_attn.v_img",
+    "ffn.net.0.proj": "ffn.0",
+    "ffn.net.2": "ffn.2",
+}
+"""Linear layers of a Wan block that ComfyUI and diffusers both patch: diffusers' name to the native one."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is exported: a run's configuration and the weights one checkpoint deploys, named as in the denoiser.
+
+    `base` is the base model's pipeline folder, None if it is not on this machine.
+    """
+
+    run: Path
+    update: int
+    config: RunConfig
+    weights: Mapping[str, torch.Tensor]
+    base: Path | None
+
+    @property
+    def run_name(self) -> str:
+        """The run folder's name."""
+        return self.run.resolve().name
+
+    @property
+    def file_name(self) -> str:
+        """Name of the adapter's file; it tells the adapters of several runs apart in one folder."""
+        return f"{self.run_name}-{self.update:06d}.safetensors"
+
+    @property
+    def scale(self) -> float:
+        """What B @ A is multiplied by."""
+        return self.config.lora_alpha / self.config.lora_rank
+
+    def layers(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """A [r, in] and B [out, r] of every adapted linear layer; InputError unless they are LoRA of the run's rank."""
+        rank = self.config.lora_rank
+        names = {re.sub(r"\.lora_[AB]\.weight$", "", name) for name in self.weights}
+        pairs = {}
+        for name in sorted(names):
+            a, b = (self.weights.get(f"{name}.lora_{letter}.weight") for letter in "AB")
+            if a is None or b is None or a.shape[0] != rank or b.shape[1] != rank:
+                raise InputError(
+                    f"expected LoRA matrices of rank {rank} for {name} as config.yaml says, and the checkpoint holds "
+                    "others; export the run with the config.yaml it was trained with"
+                )
+            pairs[name] = (a, b)
+        return pairs
+
+
+def export_run(run: Path, kind: str, which: str = "best", output: Path | None = None) -> Path:
+    """Export a checkpoint as `adapter`, `peft` or `merged` into RUN/export/KIND or `output`; returns that folder.
+
+    `which` is best, latest or an update's number. The folder appears whole, after all tensors were read back, and
+    replaces an earlier export only. Raises InputError for what cannot be exported (zero or non-finite weights, an
+    adapter of a full fine-tuning, no such checkpoint) or written (a folder with other content); RuntimeError if the
+    disk fails.
+    """
+    if kind not in WRITERS:
+        raise unknown_name("export format", kind, WRITERS)
+    source = read_source(run, which)
+    if source.config.adapter == "full" and kind != "merged":
+        raise InputError(
+            f"{run} trained all weights of its model, so it has no adapter; export it with --format merged"
+        )
+    target = output or run / "export" / kind
+    try:
+        refuse_foreign(target)
+        with appearing(target) as folder:
+            facts = _facts(source, kind)
+            WRITERS[kind](source, folder, facts)
+            (folder / HOW_TO).write_text(_how_to(source, kind, target), encoding="utf-8")
+            write_record(folder, facts)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno in _FULL_DISK:
+            raise RuntimeError(f"cannot finish the export {target}: {reason}; free some space and repeat it") from error
+        raise InputError(f"cannot write the export {target}: {reason}; choose another folder with --output") from error
+    return target
+
+
+def read_source(run: Path, which: str) -> Source:
+    """Configuration and verified weights of a run's checkpoint; InputError if they cannot or must not be exported."""
+    if not (run / "config.yaml").is_file():
+        raise InputError(f"{run} is no run folder: it holds no config.yaml; name the folder that train wrote")
+    config = load_config(run / "config.yaml")
+    checkpoint = _checkpoint(run, which)
+    weights = {name.removeprefix(PREFIX): tensor for name, tensor in load_weights(checkpoint).items()}
+    if problem := adapter_problem(weights):
+        raise InputError(f"{checkpoint} is not exported: {problem}")
+    return Source(run, int(checkpoint.name), config, weights, base_folder(config))
+
+
+def _checkpoint(run: Path, which: str) -> Path:
+    saved = sorted(int(path.name) for path in (run / "checkpoints").glob("[0-9]*") if path.name.isdigit())
+    if not saved:
+        raise InputError(f"the run {run} has no checkpoint yet; train it until it has saved one")
+    if which.isdecimal():
+        if int(which) not in saved:
+            raise InputError(
+                f"the run {run} has no checkpoint of update {int(which)}; choose one of {', '.join(map(str, saved))}"
+            )
+        return run / "checkpoints" / f"{int(which):06d}"
+    if which not in ("best", "latest"):
+        raise InputError(f"expected a checkpoint as best, latest or the number of an update, got {which!r}")
+    try:
+        found = read_pointer(run, which)
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(f"cannot read {run / 'pointers.json'} ({error}); give --checkpoint {saved[-1]}") from error
+    if found is None or not found.is_dir():
+        reason = "none was better than the base model on the validation prompts" if which == "best" else "none is named"
+        raise InputError(
+            f"the run {run} has no {which} checkpoint: {reason}; give --checkpoint {saved[-1]} to export it"
+        )
+    return found
+
+
+def _facts(source: Source, kind: str) -> dict[str, str]:
+    """Where the weights come from, as safetensors metadata."""
+    config = source.config
+    facts = {
+        "format": "pt",
+        "flash_grpo.format_version": str(FORMAT_VERSION),
+        "flash_grpo.format": kind,
+        "flash_grpo.version": metadata.version("flash-grpo-studio"),
+        "flash_grpo.run": source.run_name,
+        "flash_grpo.update": str(source.update),
+        "flash_grpo.rewards": json.dumps(config.rewards),
+        "flash_grpo.base_model": public_name(config),
+    }
+    if source.base is not None:
+        facts["flash_grpo.base_sha256"] = content_hash(source.base)
+    if known := licence(config.model):
+        facts["flash_grpo.base_licence"] = known
+    if gains := _gains(source):
+        facts["flash_grpo.gains"] = json.dumps(gains)
+    if config.adapter == "lora":
+        facts |= {"flash_grpo.lora_rank": str(config.lora_rank), "flash_grpo.lora_alpha": f"{config.lora_alpha:g}"}
+    return facts
+
+
+def _gains(source: Source) -> dict[str, Any] | None:
+    """Held-out figures per reward, if the run's summary is about this checkpoint."""
+    try:
+        summary = json.loads((source.run / "summary.json").read_text(encoding="utf-8"))
+        gains: dict[str, Any] | None = summary["heldout"] if summary["best_update"] == source.update else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # a run that is under way or was stopped has no such figures
+    return gains
+
+
+# the formats ---------------------------------------------------------------------------------------------------------
+
+
+def native_adapter(source: Source) -> dict[str, torch.Tensor]:
+    """The adapter under native Wan names, the scale baked into B: what ComfyUI and diffusers both apply as it is."""
+    tensors: dict[str, torch.Tensor] = {}
+    strange = []
+    for layer, (a, b) in source.layers().items():
+        match = _BLOCK_LAYER.fullmatch(layer)
+        if match is None or match[2] not in NATIVE_NAMES:
+            strange.append(layer)
+            continue
+        native = f"diffusion_model.{match[1]}.{NATIVE_NAMES[match[2]]}"
+        tensors |= {f"{native}.lora_A.weight": a, f"{native}.lora_B.weight": b * source.scale}
+    if strange:
+        raise InputError(
+            f"expected an adapter of attention and feed-forward layers, got one of {', '.join(strange[:3])}, which "
+            "ComfyUI and diffusers would not both load; export it with --format peft or merged"
+        )
+    return tensors
+
+
+def _write_adapter(source: Source, folder: Path, facts: Mapping[str, str]) -> None:
+    write_tensors(folder / source.file_name, native_adapter(source), facts)
+
+
+def _write_peft(source: Source, folder: Path, facts: Mapping[str, str]) -> None:
+    """As peft writes it; the metadata tells diffusers rank and scale."""
+    from peft import LoraConfig
+
+    config = source.config
+    lora = {"r": config.lora_rank, "lora_alpha": config.lora_alpha, "target_modules": sorted(config.lora_targets)}
+    LoraConfig(**lora, base_model_name_or_path=public_name(config), inference_mode=True).save_pretrained(folder)
+    prefix = "base_model.model."
+    tensors = {
+        f"{prefix}{layer}.lora_{letter}.weight": tensor
+        for layer, pair in source.layers().items()
+        for letter, tensor in zip("AB", pair, strict=True)
+    }
+    for_diffusers = json.dumps({prefix + key: value for key, value in lora.items()})
+    write_tensors(folder / "adapter_model.safetensors", tensors, {**facts, "lora_adapter_metadata": for_diffusers})
+
+
+def _write_merged(source: Source, folder: Path, facts: Mapping[str, str]) -> None:
+    """The base pipeline with the trained weights in its denoiser, one weight file in memory at a time."""
+    base = source.base
+    if base is None:
+        raise InputError(
+            f"the base model {source.config.model!r} is not on this machine, and merging needs its weights; bring it "
+            "here under that name, or export with --format adapter"
+        )
+    shards = denoiser_files(base)
+    _copy_frame(base, folder, without=shards)
+    layers = source.layers() if source.config.adapter == "lora" else {}
+    pending = {f"{layer}.weight" for layer in layers} or set(source.weights)
+    changed, size = False, 0
+    for shard in shards:
+        tensors = read_tensors(shard)
+        for name in pending & tensors.keys():
+            new = _trained(source, name, tensors[name], layers.get(name.removesuffix(".weight")))
+            changed = changed or not torch.equal(new, tensors[name].float())
+            tensors[name] = new
+        pending -= tensors.keys()
+        size += sum(tensor.nbytes for tensor in tensors.values())
+        write_tensors(folder / DENOISER / shard.name, tensors, facts)
+    if pending:
+        raise InputError(
+            f"{base} has no weight {min(pending)}, so it is not the model that was trained; restore that one"
+        )
+    if not changed:
+        raise InputError(f"{source.run} is not exported: its weights equal the base model's; choose another checkpoint")
+    if (index := folder / DENOISER / INDEX).is_file():
+        content = json.loads(index.read_text(encoding="utf-8"))
+        index.write_text(json.dumps({**content, "metadata": {"total_size": size}}, indent=1), encoding="utf-8")
+
+
+def _trained(
+    source: Source, name: str, base: torch.Tensor, pair: tuple[torch.Tensor, torch.Tensor] | None
+) -> torch.Tensor:
+    """A trained weight, or a base weight with its LoRA added; float32, so that small changes survive."""
+    new = source.weights[name] if pair is None else pair[1] @ pair[0] * source.scale
+    if new.shape != base.shape:
+        raise InputError(
+            f"{name} is {list(base.shape)} in {source.base} and {list(new.shape)} in the run, so it is not the model "
+            "that was trained; restore that one"
+        )
+    return new if pair is None else base.float() + new
+
+
+def _copy_frame(base: Path, folder: Path, without: list[Path]) -> None:
+    """Copy all parts of a pipeline but its denoiser's weights."""
+    index = base / "model_index.json"
+    parts = [name for name, value in json.loads(index.read_text(encoding="utf-8")).items() if isinstance(value, list)]
+    for file in [index, *(file for part in parts for file in sorted((base / part).rglob("*")))]:
+        if file.is_file() and file not in without:
+            copy_checked(file, folder / file.relative_to(base))
+
+
+WRITERS: dict[str, Callable[[Source, Path, Mapping[str, str]], None]] = {
+    "adapter": _write_adapter,
+    "peft": _write_peft,
+    "merged": _write_merged,
+}
+
+
+# how to load it ------------------------------------------------------------------------------------------------------
+
+
+def _how_to(source: Source, kind: str, folder: Path) -> str:
+    """The text of README.md beside the export."""
+    config = source.config
+    known = licence(config.model)
+    base = f'"{public_name(config)}"' if config.model not in BUILT_IN else f'built_in_folder("{config.model}")'
+    lines = {
+        "adapter": [
+            f"ComfyUI: copy `{source.file_name}` into `models/loras` and choose it in LoraLoaderModelOnly, strength 1.",
+            "",
+            "```python",
+            f"pipeline = WanPipeline.from_pretrained({base})",
+            f'pipeline.load_lora_weights("{folder.name}", weight_name="{source.file_name}")',
+            "```",
+        ],
+        "peft": [
+            "```python",
+            f"pipeline = WanPipeline.from_pretrained({base})",
+            f'aligned = PeftModel.from_pretrained(pipeline.transformer, "{folder.name}")',
+            "pipeline.transformer = aligned.merge_and_unload()",
+            "```",
+        ],
+        "merged": ["```python", f'pipeline = WanPipeline.from_pretrained("{folder.name}")', "```"],
+    }[kind]
+    judged = (
+        f"Judged at {config.width}x{config.height}, {config.frames} frames, {config.evaluation_steps} steps, guidance "
+        f"{config.deployment_guidance():g}{f', flow shift {config.shift:g}' if config.shift else ''}."
+    )
+    return "\n".join(
+        [
+            f"# {source.run_name}, update {source.update}",
+            "",
+            f"Aligned from `{public_name(config)}`{f' (licence of the base: {known})' if known else ''}. {judged}",
+            "",
+            *lines,
+            "",
+        ]
+    )

@@ -1,0 +1,75 @@
+"""A base model on disk, without loading it: its folder, its denoiser's weight files, their hash, its licence."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib import resources
+from pathlib import Path
+
+import yaml
+
+from flash_grpo.config import RunConfig
+from flash_grpo.errors import InputError
+from flash_grpo.models.registry import BUILT_IN, built_in_folder
+
+DENOISER = "transformer"
+WEIGHTS = "diffusion_pytorch_model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"
+
+
+def base_folder(config: RunConfig) -> Path | None:
+    """The pipeline folder of a run's base model: built in, named, or downloaded from the hub before; else None."""
+    if config.model in BUILT_IN:
+        return built_in_folder(config.model)
+    folder = Path(config.model)
+    if not folder.is_dir():
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HFValidationError
+
+        try:
+            folder = Path(snapshot_download(config.model, revision=config.revision, local_files_only=True))
+        except (OSError, HFValidationError):  # not downloaded, or no hub id
+            return None
+    return folder if (folder / "model_index.json").is_file() else None
+
+
+def public_name(config: RunConfig) -> str:
+    """The base model as others know it: built-in name, hub id, or a folder's name without this machine's path."""
+    folder = Path(config.model)
+    return folder.name if folder.is_absolute() or folder.is_dir() else config.model
+
+
+def denoiser_files(base: Path) -> list[Path]:
+    """The weight files of a pipeline's denoiser, sorted by name; InputError if one is missing."""
+    index = base / DENOISER / INDEX
+    try:
+        named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values() if index.is_file() else [WEIGHTS]
+        files = [base / DENOISER / name for name in sorted(set(named))]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"cannot read {index} ({error}); mend the base model's folder") from error
+    for file in files:
+        if not file.is_file():
+            raise InputError(f"the base model has no file {file}; expected its denoiser as safetensors there")
+    return files
+
+
+def content_hash(base: Path) -> str:
+    """SHA-256 over `NAME SHA256` lines of the denoiser's weight files: it tells to which weights an adapter belongs."""
+    lines = "".join(f"{file.name} {file_hash(file)}\n" for file in denoiser_files(base))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def file_hash(file: Path) -> str:
+    """Hexadecimal SHA-256 of a file, read in pieces."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def licence(model: str) -> str | None:
+    """The licence of a model that one of our model cards is about."""
+    for file in (resources.files("flash_grpo") / "models" / "cards").iterdir():
+        card = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if model in (card["name"], card["source"]):
+            return str(card["licence"])
+    return None
