@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
+from flash_grpo.attempt import open_run
 from flash_grpo.config import RunConfig, build_config, parse_assignments
-from flash_grpo.run import open_run
 from flash_grpo.trainer import Trainer
 
 

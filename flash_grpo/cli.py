@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -19,6 +19,8 @@ from flash_grpo.plugins import CommandGroup
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from flash_grpo.events import Subscriber
 
 DONE, FAILED, BAD_INPUT, PAUSED, INTERRUPTED = 0, 1, 2, 75, 130
 NOISE_LEVELS = ("flash", "flow", "dance", "cps")
@@ -33,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Assignments = Annotated[
     list[str] | None,
@@ -43,18 +46,42 @@ Assignments = Annotated[
 def main() -> NoReturn:
     """Entry point: runs the command and turns what went wrong into one sentence and an exit code."""
     _quiet_libraries()
+    code: int | str | None = DONE
     try:
         app()
+    except SystemExit as stop:
+        code = stop.code
     except InputError as error:
         _complain(str(error))
-        sys.exit(BAD_INPUT)
+        code = BAD_INPUT
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        code = INTERRUPTED
     except Exception as error:
+        _complain(f"{_first_line(error)}{_details(traceback.format_exc())}")
+        code = FAILED
+    _end(code)
+
+
+def _details(trace: str) -> str:
+    """Keep a traceback in a file of its own, and say where; nothing where no file can be written."""
+    try:
         handle, name = tempfile.mkstemp(prefix="flash-grpo-", suffix=".log")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            traceback.print_exc(file=file)
-        _complain(f"{_first_line(error)}; details are in {name}")
-        sys.exit(FAILED)
-    sys.exit(DONE)
+            file.write(trace)
+    except OSError:
+        return ""
+    return f"; details are in {name}"
+
+
+def _end(code: int | str | None) -> NoReturn:
+    """End the process, also one that holds a thread in which a reward hangs: leaving that the usual way may crash."""
+    scoring = sys.modules.get("flash_grpo.rewards.scoring")
+    if scoring is not None and scoring.hanging():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else FAILED if code else DONE)
+    sys.exit(code)
 
 
 def _quiet_libraries() -> None:
@@ -115,23 +142,64 @@ def train(
 
     config = build_config(preset, parse_assignments(assignments or []))
     folder = output or Path("runs") / f"{preset}-{time.strftime('%Y%m%d-%H%M%S')}"
-    console = _console()
-    console.print(f"Training preset {preset} into {folder}", markup=False, soft_wrap=True)
-    from flash_grpo import trainer
-    from flash_grpo.console import watch_run
+    from flash_grpo.trainer import train as start
 
+    _console().print(f"Training preset {preset} into {folder}", markup=False, soft_wrap=True)
+    _follow(folder, lambda show: start(config, folder, preset=preset, subscribers=[show]))
+
+
+@app.command()
+def resume(
+    run: RunFolder,
+    assignments: Assignments = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Take the run from an owner that may still be alive.")
+    ] = False,
+) -> None:
+    """Go on with a run that was paused, interrupted or killed, from its newest whole checkpoint."""
+    from flash_grpo.config import parse_assignments
+    from flash_grpo.trainer import resume as go_on
+
+    overrides = parse_assignments(assignments or [])
+    _console().print(f"Going on with {run}", markup=False, soft_wrap=True)
+    _follow(run, lambda show: go_on(run, overrides, [show], take_over))
+
+
+def _follow(folder: Path, work: Callable[[Subscriber], Mapping[str, Any]]) -> None:
+    """Show a run while `work` trains it, and its result; exit codes as the module says."""
+    from flash_grpo.console import watch_run
+    from flash_grpo.control import Interrupted
+
+    console = _console()
     try:
         with watch_run(console) as show:
-            summary = trainer.train(config, folder, preset=preset, subscribers=[show])
-    except trainer.Interrupted as stop:
-        _complain(f"the run was {stop.status}; what it reached is in {folder}")
+            summary = work(show)
+    except Interrupted as stop:
+        _complain(f"the run was {stop.status}; go on with: flash-grpo resume {folder}")
         raise typer.Exit(PAUSED if stop.status == "paused" else INTERRUPTED) from None
     except InputError:
         raise
     except Exception as error:
-        _complain(f"the run failed: {_first_line(error)}; details are in {_log_of(folder)}")
+        from flash_grpo.ownership import OwnershipLost
+
+        if isinstance(error, OwnershipLost):
+            _complain(str(error))
+        else:
+            _complain(f"the run failed: {_first_line(error)}; details are in {_log_of(folder)}")
         raise typer.Exit(FAILED) from None
     _show_summary(console, summary, folder)
+
+
+@app.command()
+def control(
+    run: RunFolder,
+    request: Annotated[str, typer.Argument(metavar="save|sample|pause|stop", help="What the run shall do.")],
+) -> None:
+    """Ask a running run to save a checkpoint, render samples, pause or stop; it does so after the present update."""
+    from flash_grpo.control import ask
+
+    ask(run, request)
+    print(f"asked {run} to {request}")
 
 
 def _log_of(folder: Path) -> Path:
@@ -155,13 +223,11 @@ def _show_summary(console: Console, summary: Mapping[str, Any], folder: Path) ->
 
 
 @app.command()
-def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
-) -> None:
+def evaluate(run: RunFolder) -> None:
     """Repeat a run's held-out comparison with its best checkpoint."""
     if not (run / "config.yaml").is_file():
         raise InputError(f"{run} is no run folder: it holds no config.yaml; give a folder that `train` wrote")
-    from flash_grpo.run import evaluate_run
+    from flash_grpo.attempt import evaluate_run
 
     _show_summary(_console(), evaluate_run(run), run)
 

@@ -296,8 +296,17 @@ def build_config(preset: str, overrides: Mapping[str, Any] | None = None) -> Run
 
     Raises InputError: unknown preset or key (the nearest names are suggested), or a value that does not fit.
     """
-    merged = preset_config(preset)
-    for key, value in (overrides or {}).items():
+    return validate_config(_merged(preset_config(preset), overrides or {}))
+
+
+def with_overrides(config: RunConfig, overrides: Mapping[str, Any]) -> RunConfig:
+    """A configuration with some keys changed; errors as `build_config`."""
+    return validate_config(_merged(config.model_dump(), overrides))
+
+
+def _merged(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(values)
+    for key, value in overrides.items():
         head, _, rest = key.partition(".")
         if head not in RunConfig.model_fields:
             raise unknown_name("configuration key", head, RunConfig.model_fields)
@@ -307,10 +316,10 @@ def build_config(preset: str, overrides: Mapping[str, Any] | None = None) -> Run
             merged[head] = _with_part(head, merged.get(head, {}), rest, value)
         else:
             merged[head] = value
-    if "rewards" in (overrides or {}) and "reward_options" not in (overrides or {}):
+    if "rewards" in overrides and "reward_options" not in overrides:
         options = merged.get("reward_options", {})
         merged["reward_options"] = {name: value for name, value in options.items() if name in merged["rewards"]}
-    return validate_config(merged)
+    return merged
 
 
 def _with_part(head: str, mapping: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:

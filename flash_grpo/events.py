@@ -127,6 +127,15 @@ class Resumed(Event):
 
 
 @dataclass(frozen=True)
+class Request(Event):
+    """A request from RUN/control was carried out: save, sample, pause or stop."""
+
+    type = "request"
+    request: str
+    update: int
+
+
+@dataclass(frozen=True)
 class Finished(Event):
     """The run ended as asked: status done, paused or interrupted."""
 
@@ -167,12 +176,13 @@ class EventLog:
     """Appends events to `RUN/events.jsonl`, one flushed line each, and hands them to subscribers in this process.
 
     Continues the numbering of an existing log; a line torn by a crash is closed off, so what follows stays readable.
+    `guard` is called before every write, and may raise to forbid it.
     """
 
-    def __init__(self, folder: Path, attempt: int = 1) -> None:
+    def __init__(self, folder: Path, attempt: int = 1, guard: Callable[[], None] = lambda: None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "events.jsonl"
-        self.attempt = attempt
+        self.attempt, self.guard = attempt, guard
         self._subscribers: list[Subscriber] = []
         self._lock = threading.Lock()
         existing = self.path.read_bytes() if self.path.exists() else b""
@@ -189,6 +199,7 @@ class EventLog:
         """Write one event; a number that is not finite becomes null."""
         body = {f.name: getattr(event, f.name) for f in dataclasses.fields(event)}
         with self._lock:
+            self.guard()
             self._seq += 1
             head = {"v": VERSION, "seq": self._seq, "attempt": self.attempt, "time": time.time(), "type": event.type}
             line = json.dumps(_plain({**head, **body}), ensure_ascii=False, allow_nan=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -83,16 +83,21 @@ class GroupRollout:
 
 
 class Meter:
-    """Counts network evaluations: `nfe` forwards alone (a guidance pair counts two), `cost` with backwards."""
+    """Counts network evaluations: `nfe` forwards alone (a guidance pair counts two), `cost` with backwards.
 
-    def __init__(self) -> None:
+    `after_forward` is called after each forward; it may raise to interrupt the work.
+    """
+
+    def __init__(self, after_forward: Callable[[], None] = lambda: None) -> None:
         self.nfe = 0
         self.cost = 0.0
+        self._after_forward = after_forward
 
     def forward(self, evaluations: int) -> None:
         """Count forwards."""
         self.nfe += evaluations
         self.cost += evaluations
+        self._after_forward()
 
     def backward(self, evaluations: int, ratio: float) -> None:
         """Count backwards, each worth `ratio` forwards."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,22 +13,45 @@ from typing import Any
 import torch
 
 from flash_grpo.advantage import Advantages, group_advantages, shuffled
-from flash_grpo.checkpoint import load_weights, prune, put_weights, read_pointer, save_checkpoint, write_pointers
+from flash_grpo.attempt import open_run
+from flash_grpo.checkpoint import (
+    Restored,
+    TrainerState,
+    checkpoint_folder,
+    load_weights,
+    prune,
+    put_weights,
+    save_checkpoint,
+    saved_updates,
+    write_pointers,
+)
 from flash_grpo.config import RunConfig
-from flash_grpo.evaluate import EvaluationResult, EvaluationSet, evaluate, objective_gain, save_videos, summarize
-from flash_grpo.events import Checkpoint, Evaluation, Event, Progress, Samples, Warning_
+from flash_grpo.control import ENDINGS, Interrupted
+from flash_grpo.errors import InputError
+from flash_grpo.evaluate import EvaluationResult, EvaluationSet, objective_gain, summarize
+from flash_grpo.events import Checkpoint, Evaluation, Event, Progress, Request, Warning_, read_events
 from flash_grpo.metrics import PhaseClock, update_metrics
 from flash_grpo.noise import noise_seed
 from flash_grpo.optimizer import WeightAverage, build_optimizer, learning_rate
 from flash_grpo.replay import ReplayReport, ReplaySettings, replay
+from flash_grpo.resume import resumed_config
 from flash_grpo.rewards.base import VideoBatch
 from flash_grpo.rollout import GroupPlan, GroupRollout, roll_out
-from flash_grpo.run import Interrupted, Run, open_run
+from flash_grpo.run import Run
 from flash_grpo.schedule import draw_prompts, draw_step
+from flash_grpo.scores import read_scores
+from flash_grpo.training_state import (
+    optimizer_tensors,
+    random_tensors,
+    restore_optimizer,
+    restore_random,
+    state_document,
+)
 
-__all__ = ["Interrupted", "Trainer", "train"]
+__all__ = ["Interrupted", "Trainer", "resume", "train"]
 
 VALIDATION_SAMPLES = 4
+POLL_SECONDS = 0.5
 
 
 def train(
@@ -40,6 +62,23 @@ def train(
     Raises InputError for input that cannot be used, `Interrupted` after a stop or pause was asked for.
     """
     with open_run(config, folder, preset, subscribers) as run, closing(Trainer(run)) as trainer:
+        return trainer.train()
+
+
+def resume(
+    folder: Path,
+    overrides: Mapping[str, Any] | None = None,
+    subscribers: Sequence[Callable[[Event], None]] = (),
+    take_over: bool = False,
+) -> dict[str, Any]:
+    """Go on with a run from its newest whole checkpoint; returns its summary, raises as `train`.
+
+    `overrides` may change what leaves the training's meaning alone. `take_over` takes the run from an owner that may
+    still be alive, which then writes nothing more.
+    """
+    config = resumed_config(folder, overrides or {})
+    opened = open_run(config, folder, None, subscribers, resume=True, take_over=take_over)
+    with opened as run, closing(Trainer(run)) as trainer:
         return trainer.train()
 
 
@@ -58,49 +97,78 @@ class Trainer:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.config = run.config
+        self.config, self.course = run.config, run.course
         self.named = dict(run.model.trainable())
         optimizer = build_optimizer(self.config, list(self.named.values()))
         self.optimizer = run.runtime.prepare(run.model, optimizer)
         self.average = WeightAverage(self.named, self.config.ema_decay) if self.config.ema_decay else None
-        self.before: dict[str, EvaluationResult] = {}
-        self.best_gain, self.best_update, self.since_best = 0.0, 0, 0
-        self.update = 0
+        self.before: dict[str, Mapping[str, torch.Tensor]] = {}
+        self.mid_update = False
+        self.saved_at = self.course.update if run.restored else 0
         self.scorer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reward")
+
+    def _restore(self, restored: Restored) -> None:
+        put_weights(self.named, restored.weights)
+        if self.average and restored.averaged is not None:
+            put_weights(self.average.weights, restored.averaged)
+        restore_optimizer(self.optimizer, list(self.named), restored.optimizer)
+        restore_random(restored.document, restored.random)
 
     def close(self) -> None:
         """End the scoring thread."""
-        self.scorer.shutdown(cancel_futures=True)
+        self.scorer.shutdown(wait=False, cancel_futures=True)
 
     def train(self) -> dict[str, Any]:
-        """The whole run, from the base model's evaluation to the report."""
+        """The whole run, or what is left of it, from the base model's evaluation to the report."""
         self.evaluate_base()
-        last = False
-        while not last:
-            self._obey_requests()
-            self.one_update()
-            last = self.update == self.config.updates or self.run.out_of_time()
-            validated = last or self._due(self.config.evaluate_every)
-            if validated:
-                self.validate()
-            if validated or self._due(self.config.checkpoint_every):
-                self.save()
-            if self.config.early_stop_patience and self.since_best >= self.config.early_stop_patience:
-                self.run.emit(Warning_(self._early_stop_sentence(), "early_stop", self.update))
-                break
+        if self.run.restored:
+            self._restore(self.run.restored)
+        try:
+            while not self.settle():
+                self._obey_requests()
+                self.one_update()
+        except Interrupted:
+            self._save_unsaved()
+            raise
         return self.report()
 
+    def settle(self) -> bool:
+        """Validate and save where the present update asks for it; whether the training has come to its end.
+
+        Looks only at the state that checkpoints keep (and the time), so a resumed run settles what is unsettled.
+        """
+        course, config = self.course, self.config
+        ended = course.update >= config.updates or (course.update > 0 and self.run.out_of_time())
+        validate = (ended or self._due(config.evaluate_every)) and course.validated_at != course.update
+        if validate:
+            self.validate()
+        if validate or (self._due(config.checkpoint_every) and self.saved_at != course.update):
+            self.save()
+        if not ended and config.early_stop_patience and course.since_best >= config.early_stop_patience:
+            self.run.emit(Warning_(self._early_stop_sentence(), "early_stop", course.update))
+            return True
+        return ended
+
     def _obey_requests(self) -> None:
-        """Stop or pause if asked to, with the present weights on disk."""
-        try:
-            self.run.obey_requests()
-        except Interrupted:
-            if self.update:
+        """Do what was asked from outside: save, sample, or end the run."""
+        for request in self.run.pending_requests():
+            if request == "save":
                 self.save()
-            raise
+            elif request == "sample":
+                self.sample()
+            if self.run.runtime.is_main:
+                self.run.requests.acknowledge(request)
+            self.run.emit(Request(request, self.course.update))
+            if request in ENDINGS:
+                raise Interrupted(ENDINGS[request])
+
+    def _save_unsaved(self) -> None:
+        """Save the last complete update on the way out, unless its checkpoint exists or the weights have moved on."""
+        if self.course.update and self.saved_at != self.course.update and not self.mid_update:
+            self.save()
 
     def _due(self, every: int) -> bool:
-        return every > 0 and self.update % every == 0
+        return every > 0 and self.course.update > 0 and self.course.update % every == 0
 
     # one update ------------------------------------------------------------------------------------------------
 
@@ -109,17 +177,19 @@ class Trainer:
         clock = PhaseClock(self.run.meter)
         self._progress("rollout")
         batch = self.collect(clock)
-        rate = learning_rate(self.config, self.update)
+        rate = learning_rate(self.config, self.course.update)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         with clock.phase("replay"):
             report, norm = self._learn(batch)
-        self.update += 1
+        self.course.update += 1
+        self.mid_update = False
+        self.run.keep_count()
         metrics = update_metrics(
             sampler=self.run.sampler,
             device=self.run.model.device,
             weights=self.config.rewards,
-            update=self.update,
+            update=self.course.update,
             plans=batch.plans,
             rewards=batch.rewards,
             advantages=batch.advantages,
@@ -130,9 +200,9 @@ class Trainer:
             clock=clock,
         )
         self.run.emit(metrics)
-        if self.update == 1 and self.config.clip < 3 * metrics.drift:
-            self.run.emit(Warning_(self._drift_sentence(metrics.drift), "drift", self.update))
-        self.run.runtime.log({f"reward/{name}": r["mean"] for name, r in metrics.rewards.items()}, self.update)
+        if self.course.update == 1 and self.config.clip < 3 * metrics.drift:
+            self.run.emit(Warning_(self._drift_sentence(metrics.drift), "drift", self.course.update))
+        self.run.runtime.log({f"reward/{name}": r["mean"] for name, r in metrics.rewards.items()}, self.course.update)
 
     def collect(self, clock: PhaseClock) -> UpdateBatch:
         """Roll out and score this update's groups, and weigh every rollout against its group."""
@@ -142,17 +212,17 @@ class Trainer:
         rewards = self.run.runtime.gather(own_rewards)
         advantages = group_advantages(rewards, config.rewards, config.reward_std, config.advantage_clamp)
         if config.shuffle_advantages:
-            seed = noise_seed(config.seed, self.update, 0, 0, "shuffle")
+            seed = noise_seed(config.seed, self.course.update, 0, 0, "shuffle")
             advantages = Advantages(shuffled(advantages.values, seed), advantages.dead)
         return UpdateBatch(plans, rollouts, rewards, advantages)
 
     def _plans(self) -> list[GroupPlan]:
         """All groups of this update, in global order, the same on every process."""
         config, groups = self.config, self.config.prompts_per_update
-        prompts = draw_prompts(config.seed, self.update, groups, len(self.run.train_prompts))
+        prompts = draw_prompts(config.seed, self.course.update, groups, len(self.run.train_prompts))
         plans = []
         for group, prompt in enumerate(prompts):
-            step = draw_step(config.seed, self.update, group, groups, config.candidates())
+            step = draw_step(config.seed, self.course.update, group, groups, config.candidates())
             plans.append(GroupPlan(group, self.run.train_embedding[prompt], step))
         return plans
 
@@ -168,7 +238,7 @@ class Trainer:
         for start in range(0, len(own), at_once):
             with clock.phase("rollout"):
                 part = own[start : start + at_once]
-                done = roll_out(run.model, run.sampler, run.embeddings, part, self.update, run.meter)
+                done = roll_out(run.model, run.sampler, run.embeddings, part, self.course.update, run.meter)
             with clock.phase("decode"):
                 for rollout in done:
                     self._check_finite(rollout)
@@ -176,14 +246,22 @@ class Trainer:
                     pending.append(self.scorer.submit(self._score, rollout.plan, frames))
             rollouts.extend(done)
         with clock.phase("reward"):
-            scores = [future.result() for future in pending]
+            scores = [self._wait(future) for future in pending]
         return rollouts, {name: torch.stack([s[name] for s in scores]) for name in scores[0]}
+
+    def _wait(self, future: Future[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        """A thread's answer; a slow reward does not keep a signal waiting."""
+        while not future.done():
+            self.run.between_forwards()
+            wait([future], timeout=POLL_SECONDS)
+        return future.result()
 
     def _check_finite(self, rollout: GroupRollout) -> None:
         """Blame the weights, not the reward that would see such videos."""
         if not bool(torch.isfinite(rollout.latents).all()):
             raise FloatingPointError(
-                f"the videos of update {self.update + 1} are not finite: the weights have diverged; lower learning_rate"
+                f"the videos of update {self.course.update + 1} are not finite: the weights have diverged; "
+                "lower learning_rate"
             )
 
     def _score(self, plan: GroupPlan, frames: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -217,82 +295,116 @@ class Trainer:
             norm = self.run.runtime.clip_gradients(list(self.named.values()), self.config.max_grad_norm)
             if not math.isfinite(norm):
                 raise FloatingPointError(
-                    f"the gradient of update {self.update + 1} is not finite; lower learning_rate or use dtype float32"
+                    f"the gradient of update {self.course.update + 1} is not finite; "
+                    "lower learning_rate or use dtype float32"
                 )
+            self.mid_update = True
             self.optimizer.step()
             first = first or (report, norm)
-        if self.average and (self.update + 1) % self.config.ema_every == 0:
-            self.average.step(self.named, self.update // self.config.ema_every)
+        if self.average and (self.course.update + 1) % self.config.ema_every == 0:
+            self.average.step(self.named, self.course.update // self.config.ema_every)
         assert first is not None
         return first
 
     # evaluation and saving ---------------------------------------------------------------------------------------
 
     def evaluate_base(self) -> None:
-        """The base model on both evaluation sets, with its videos: before alignment."""
-        for chosen in (self.run.validation, self.run.heldout):
-            self.run.obey_requests()
-            result = self._evaluate(chosen)
-            self.before[chosen.split] = result
-            self.run.emit(Evaluation(0, chosen.split, summarize(result.scores), len(chosen.prompts)))
-            self._save_videos(0, chosen, result)
+        """The base model on both evaluation sets, with its videos: before alignment. A resumed run reads it back."""
+        run = self.run
+        told = {(r.update, r.data["split"]) for r in read_events(run.folder) if r.type == Evaluation.type}
+        for chosen in (run.validation, run.heldout):
+            known = read_scores(run.folder, 0, chosen.split, chosen.prompts, list(self.config.rewards))
+            if known is None:
+                spent = run.meter.nfe
+                result = self._evaluate(chosen)
+                self.before[chosen.split] = result.scores
+            else:
+                self.before[chosen.split] = known.rewards
+                if run.restored is None:  # a checkpoint's counters hold it already
+                    run.meter.forward(known.nfe)
+            if (0, chosen.split) not in told:
+                scores = summarize(self.before[chosen.split])
+                run.emit(Evaluation(0, chosen.split, scores, len(chosen.prompts)))
+            if known is None:
+                run.keep_evaluation(0, chosen, result, run.meter.nfe - spent)
 
     def _evaluate(self, chosen: EvaluationSet) -> EvaluationResult:
         self._progress("evaluate")
-        run = self.run
-        keep = self.config.videos_saved if chosen is run.heldout else VALIDATION_SAMPLES
-        return evaluate(run.model, run.config, run.rewards, run.embeddings, chosen, run.meter, keep)
+        keep = self.config.videos_saved if chosen is self.run.heldout else VALIDATION_SAMPLES
+        return self.run.evaluate(chosen, keep)
+
+    def _deployed_weights(self) -> AbstractContextManager[None]:
+        """Within this context the model carries the weights that would be deployed: the averages, where kept."""
+        return self.average.swapped_in(self.named) if self.average else nullcontext()
 
     def validate(self) -> None:
-        """Validate the weights that would be deployed; keep them if they are the best so far."""
-        chosen = self.run.validation
-        with self.average.swapped_in(self.named) if self.average else nullcontext():
+        """Validate the weights that would be deployed, and note whether they are the best so far."""
+        chosen, course = self.run.validation, self.course
+        spent = self.run.meter.nfe
+        with self._deployed_weights():
             result = self._evaluate(chosen)
-        gain = objective_gain(self.before["validation"].scores, result.scores, self.config.rewards)
-        best = gain > self.best_gain
-        self.since_best = 0 if best else self.since_best + 1
-        if best:
-            self.best_gain, self.best_update = gain, self.update
-        event = Evaluation(self.update, chosen.split, summarize(result.scores), len(chosen.prompts), best)
-        self.run.emit(event)
-        self._save_videos(self.update, chosen, result)
+        gain = objective_gain(self.before["validation"], result.scores, self.config.rewards)
+        course.validations.append((course.update, gain))
+        self.run.keep_count()
+        best = course.best_update == course.update
+        self.run.emit(Evaluation(course.update, chosen.split, summarize(result.scores), len(chosen.prompts), best))
+        self.run.keep_evaluation(course.update, chosen, result, self.run.meter.nfe - spent)
+
+    def sample(self) -> None:
+        """Render the first validation prompts with the present weights, off the record."""
+        chosen = self.run.validation
+        few = EvaluationSet("sample", chosen.prompts[:VALIDATION_SAMPLES], chosen.first_embedding)
+        with self._deployed_weights():
+            self.run.keep_evaluation(self.course.update, few, self.run.evaluate(few, VALIDATION_SAMPLES))
 
     def save(self) -> None:
         """Write a checkpoint of the present weights and move the pointers."""
-        if not self.run.runtime.is_main:
+        run, course = self.run, self.course
+        if not run.runtime.is_main:
+            self.saved_at = course.update
             return
-        folder = self.run.folder
+        run.guard()
+        state = TrainerState(
+            optimizer_tensors(self.optimizer, list(self.named)),
+            random_tensors(),
+            state_document(course, self.config.model_dump()),
+        )
         averaged = self.average.weights if self.average else None
-        path = save_checkpoint(folder, self.update, self.config, self.named, averaged)
-        best = self.best_update or None
-        write_pointers(folder, best, self.update)
-        prune(folder, {self.update, self.best_update})
-        self.run.emit(Checkpoint(self.update, str(path.relative_to(folder)), self.best_update == self.update))
-
-    def _save_videos(self, update: int, chosen: EvaluationSet, result: EvaluationResult) -> None:
-        if not self.run.runtime.is_main:
-            return
-        files = save_videos(self.run.folder, update, chosen.prompts, result.videos, self.config.fps)
-        self.run.emit(Samples(update, files))
+        path = save_checkpoint(run.folder, course.update, self.config, self.named, averaged, state, run.guard)
+        self.saved_at = course.update
+        write_pointers(run.folder, course.best_update or None, course.update)
+        prune(run.folder, {course.best_update, *saved_updates(run.folder)[-self.config.keep_checkpoints :]})
+        best = course.best_update == course.update
+        run.emit(Checkpoint(course.update, str(path.relative_to(run.folder)), best))
 
     def report(self) -> dict[str, Any]:
         """Look at the held-out set with the best checkpoint, and write summary, chart and contact sheet."""
-        best = read_pointer(self.run.folder, "best")
-        if best is None:
+        shown = self._put_best_weights()
+        after = self._evaluate(self.run.heldout)
+        event = Evaluation(shown, "heldout", summarize(after.scores), len(self.run.heldout.prompts), True)
+        self.run.emit(event)
+        self.run.keep_evaluation(shown, self.run.heldout, after)
+        return self.run.finish(shown, self.before["heldout"], after.scores)
+
+    def _put_best_weights(self) -> int:
+        """Load the best checkpoint, or the newest whole one where there is no best; returns its update."""
+        best = self.course.best_update
+        if not best:
             message = "no validation was better than the base model; the report shows the last weights"
-            self.run.emit(Warning_(message, "no_gain", self.update))
-            best = read_pointer(self.run.folder, "latest")
-        assert best is not None
-        put_weights(self.named, load_weights(best))
-        after, shown = self._evaluate(self.run.heldout), int(best.name)
-        self.run.emit(Evaluation(shown, "heldout", summarize(after.scores), len(self.run.heldout.prompts), True))
-        self._save_videos(shown, self.run.heldout, after)
-        return self.run.finish(self.update, shown, self.before["heldout"], after)
+            self.run.emit(Warning_(message, "no_gain", self.course.update))
+        newest = [update for update in reversed(saved_updates(self.run.folder)) if update != best]
+        for update in [best, *newest] if best else newest:
+            try:
+                put_weights(self.named, load_weights(checkpoint_folder(self.run.folder, update)))
+                return update
+            except InputError as error:
+                self.run.emit(Warning_(str(error), "damaged_checkpoint", self.course.update))
+        raise InputError(f"no checkpoint of {self.run.folder} is whole; train it again")
 
     def _early_stop_sentence(self) -> str:
         return (
-            f"stopped early at update {self.update}: {self.since_best} validations without a new best; "
-            f"the best is update {self.best_update}"
+            f"stopped early at update {self.course.update}: {self.course.since_best} validations without a new best; "
+            f"the best is update {self.course.best_update}"
         )
 
     def _drift_sentence(self, drift: float) -> str:
@@ -302,10 +414,10 @@ class Trainer:
         )
 
     def _progress(self, phase: str) -> None:
-        elapsed = time.monotonic() - self.run.started
+        elapsed = self.run.seconds()
         eta = None
-        if self.update:
+        if self.course.update:
             limit = math.inf if self.config.minutes is None else self.config.minutes * 60 - elapsed
-            eta = max(0.0, min(elapsed / self.update * (self.config.updates - self.update), limit))
+            eta = max(0.0, min(elapsed / self.course.update * (self.config.updates - self.course.update), limit))
         meter = self.run.meter
-        self.run.emit(Progress(phase, self.update, self.config.updates, elapsed, eta, meter.cost, meter.nfe))
+        self.run.emit(Progress(phase, self.course.update, self.config.updates, elapsed, eta, meter.cost, meter.nfe))
