@@ -45,6 +45,9 @@ class RunConfig(BaseModel):
     frames: int = _field(9, "model", "Frames per video, 4n+1.", ge=1, le=1025)
     fps: float = _field(8.0, "model", "Frames per second of saved videos.", gt=0, le=240)
     max_sequence_length: int = _field(24, "model", "Text tokens per prompt; longer prompts are cut.", ge=4, le=512)
+    text_encoder_device: Literal["same", "cpu"] = _field(
+        "same", "model", "Where prompts are encoded: the training device, or the CPU, slower but sparing its memory."
+    )
     adapter: Literal["lora", "full"] = _field("lora", "model", "Train a LoRA adapter or all weights of the denoiser.")
     lora_rank: int = _field(16, "model", "Rank of the LoRA matrices.", ge=1, le=1024)
     lora_alpha: float = _field(32.0, "model", "LoRA scale numerator: the update is multiplied by alpha / rank.", gt=0)

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from flash_grpo.errors import InputError
-from flash_grpo.kernel import Transition, cps_transition, sde_transition
+
+if TYPE_CHECKING:
+    from flash_grpo.kernel import Transition
 
 NoiseRule = Literal["flash", "flow", "dance", "cps"]
 DEFAULT_ETA: dict[str, float] = {"flash": 1.0, "flow": 0.7, "dance": 0.3, "cps": 0.8}
@@ -73,6 +75,8 @@ def noise_level(rule: NoiseRule, sigmas: Sequence[float], step: int, eta: float 
 
 def branch_transition(rule: NoiseRule, grid: SigmaGrid, step: int, eta: float | None = None) -> Transition:
     """The stochastic transition of one step under a noise rule."""
+    from flash_grpo.kernel import cps_transition, sde_transition  # a plan draws steps without torch
+
     level = noise_level(rule, grid.sigmas, step, eta)
     build = cps_transition if rule == "cps" else sde_transition
     return build(grid.sigmas[step], grid.sigmas[step + 1], level)

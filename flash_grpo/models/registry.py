@@ -57,7 +57,8 @@ def load_model(config: RunConfig, device: torch.device | None = None) -> VideoMo
             f"cannot load model {config.model!r} ({first}); expected a built-in name ({', '.join(BUILT_IN)}), "
             "a diffusers WanPipeline folder, or a hub id that this machine can reach"
         ) from error
-    return WanModel(pipeline, device or resolve_device(config.device), dtype, config.max_sequence_length)
+    text_device = torch.device("cpu") if config.text_encoder_device == "cpu" else None
+    return WanModel(pipeline, device or resolve_device(config.device), dtype, config.max_sequence_length, text_device)
 
 
 def _check_folder(source: str) -> None:

@@ -30,12 +30,18 @@ class WanModel:
     """A `WanPipeline` taken apart: denoiser, autoencoder, text encoder, scheduler."""
 
     def __init__(
-        self, pipeline: WanPipeline, device: torch.device, dtype: torch.dtype, max_sequence_length: int
+        self,
+        pipeline: WanPipeline,
+        device: torch.device,
+        dtype: torch.dtype,
+        max_sequence_length: int,
+        text_device: torch.device | None = None,
     ) -> None:
         if getattr(pipeline, "transformer_2", None) is not None or pipeline.config.get("expand_timesteps"):
             raise InputError("this is a Wan 2.2 pipeline; expected Wan 2.1 text to video (one denoiser)")
         self.pipeline: Any = pipeline
         self.device = device
+        self.text_device = text_device or device
         self.dtype = dtype
         self.max_sequence_length = max_sequence_length
         self.scheduler = pipeline.scheduler
@@ -54,7 +60,7 @@ class WanModel:
         """Encode prompts and the negative prompt; embeddings rest on the CPU until picked."""
         if self.pipeline.text_encoder is None:
             raise RuntimeError("the text encoder was freed; encode all prompts before")
-        self.pipeline.text_encoder.to(self.device).eval()
+        self.pipeline.text_encoder.to(self.text_device).eval()
         prompts: list[torch.Tensor] = []
         for start in range(0, len(texts), 32):
             prompts.extend(without_padding(self._encode(list(texts[start : start + 32]))))
@@ -65,7 +71,7 @@ class WanModel:
             texts,
             do_classifier_free_guidance=False,
             max_sequence_length=self.max_sequence_length,
-            device=self.device,
+            device=self.text_device,
         )
         return torch.as_tensor(embeddings).to("cpu", self.dtype)
 
