@@ -185,7 +185,7 @@ def _follow(folder: Path, work: Callable[[Subscriber], Mapping[str, Any]]) -> No
         if isinstance(error, OwnershipLost):
             _complain(str(error))
         else:
-            _complain(f"the run failed: {_first_line(error)}; details are in {_log_of(folder)}")
+            _complain(f"the run failed: {_first_line(error)}{_log_of(folder)}")
         raise typer.Exit(FAILED) from None
     _show_summary(console, summary, folder)
 
@@ -202,15 +202,18 @@ def control(
     print(f"asked {run} to {request}")
 
 
-def _log_of(folder: Path) -> Path:
-    """The run's log; what failed before the run could open it is written there now."""
+def _log_of(folder: Path) -> str:
+    """Where the traceback is: the run's log, written now if the run could not, or a file of its own."""
     path = folder / "log.txt"
     trace = traceback.format_exc()
-    if not path.exists() or trace.rstrip().rsplit("\n", 1)[-1] not in path.read_text(encoding="utf-8"):
-        folder.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(trace)
-    return path
+    try:
+        if not path.exists() or trace.rstrip().rsplit("\n", 1)[-1] not in path.read_text(encoding="utf-8"):
+            folder.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(trace)
+    except OSError:
+        return _details(trace)
+    return f"; details are in {path}"
 
 
 def _show_summary(console: Console, summary: Mapping[str, Any], folder: Path) -> None:
