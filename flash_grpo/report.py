@@ -134,8 +134,9 @@ def chart(run_folder: Path, path: Path) -> None:
     Raises InputError if the run has recorded neither an update nor an evaluation.
     """
     records = read_events(run_folder)
-    updates = [r for r in records if r.type == "metrics"]
-    validations = [r for r in records if r.type == "evaluation" and r.data["split"] == "validation"]
+    scored = [r for r in records if "rewards" in r.data]  # other versions may have written other events
+    updates = [r for r in scored if r.type == "metrics"]
+    validations = [r for r in scored if r.type == "evaluation" and r.data.get("split") == "validation"]
     if not updates and not validations:
         raise InputError(f"expected updates or evaluations in {run_folder / 'events.jsonl'}, found none; train first")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -205,11 +206,11 @@ def _reward_panel(
 
 def _branch_panel(panel: Axes, updates: Sequence[Record]) -> None:
     _frame(panel, "reward by branch step")
-    steps = sorted({step for r in updates for step in r.data["branch"]}, key=int)
+    steps = sorted({step for r in updates for step in r.data.get("branch", {})}, key=int)
     for number, step in enumerate(steps):
 
         def reward(record: Record, step: str = step) -> float | None:
-            value = record.data["branch"].get(step, {}).get("reward")
+            value = record.data.get("branch", {}).get(step, {}).get("reward")
             return float(value) if value is not None else None
 
         xs, ys = _series(updates, reward)
@@ -246,7 +247,7 @@ def smooth(values: Sequence[float], share: float = 0.7) -> list[float]:
 
 def _weights(records: Sequence[Record]) -> Mapping[str, float]:
     started = [r for r in records if r.type == "run_started"]
-    return started[-1].data["config"].get("rewards", {}) if started else {}
+    return started[-1].data.get("config", {}).get("rewards", {}) if started else {}
 
 
 # Schedule
