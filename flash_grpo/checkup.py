@@ -17,12 +17,13 @@ from packaging.specifiers import SpecifierSet
 from rich.table import Table
 from rich.text import Text
 
+from flash_grpo.attempt import open_run
 from flash_grpo.config import RunConfig
 from flash_grpo.control import Interrupted
-from flash_grpo.doctor import GIB, Finding, FirstUpdate, check_first_update, check_setup, free_bytes, lowered
+from flash_grpo.doctor import GIB, Finding, free_bytes, lowered
 from flash_grpo.errors import InputError
 from flash_grpo.metrics import PhaseClock
-from flash_grpo.run import open_run
+from flash_grpo.safeguards import Safeguards
 from flash_grpo.trainer import Trainer
 from flash_grpo.video import read_mp4, write_mp4
 
@@ -210,11 +211,8 @@ def examine_run(config: RunConfig, workspace: Path) -> list[Finding]:
 
 
 def _examine(trainer: Trainer, workspace: Path) -> Iterator[Finding]:
-    run, config = trainer.run, trainer.config
-    trained = sum(weight.numel() for weight in trainer.named.values())
-    yield from check_setup(config, workspace, run.rewards, trained, run.runtime.gather)
-    batch = trainer.collect(PhaseClock(run.meter))
+    safeguards = Safeguards(trainer.run, trainer.named)
+    yield from safeguards.setup_findings(workspace)
+    batch = trainer.collect(PhaseClock(trainer.run.meter))
     report = trainer.accumulate(batch)
-    gradients = {name: weight.grad for name, weight in trainer.named.items()}
-    first = FirstUpdate(0, batch.plans, batch.rewards, batch.advantages, report, trainer.named, gradients)
-    yield from check_first_update(config, run.model, run.sampler, run.embeddings, first, run.runtime.gather)
+    yield from safeguards.update_findings(batch.plans, batch.rewards, batch.advantages, report)
