@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,49 +12,18 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from flash_grpo import cli
 from flash_grpo.attempt import evaluate_run
 from flash_grpo.checkpoint import load_weights, put_weights, read_pointer
-from flash_grpo.config import build_config, load_config
+from flash_grpo.config import load_config
 from flash_grpo.errors import InputError
 from flash_grpo.evaluate import EvaluationSet, evaluate
-from flash_grpo.events import Event, Metrics, Record, RunStarted, read_events
+from flash_grpo.events import read_events
 from flash_grpo.prompts import load_prompts
 from flash_grpo.rewards.scoring import RewardSet
 from flash_grpo.rollout import Meter
-from flash_grpo.trainer import Interrupted, train
 from flash_grpo.video import read_mp4
-from tests.tiny import NEGATIVE, SMALL, config_for, open_model
-
-BRIGHT = "tests.tiny:brightness"
-QUICK: dict[str, Any] = {
-    "rewards": {BRIGHT: 1.0, "colorfulness": 0.0},
-    "prompts_per_update": 3,
-    "group_size": 4,
-    "sampling_steps": 4,
-    "candidate_steps": [0, 1],
-    "guidance_scale": 2.0,
-    "evaluation_steps": 3,
-    "updates": 3,
-    "evaluate_every": 2,
-    "checkpoint_every": 1,
-    "validation_limit": 3,
-    "heldout_limit": 5,
-    "videos_saved": 2,
-}
-
-
-def run(folder: Path, output: Path, *subscribers: Callable[[Event], None], **changes: Any) -> dict[str, Any]:
-    return train(config_for(folder, **{**QUICK, **changes}), output, preset="micro", subscribers=subscribers)
-
-
-def of_type(output: Path, kind: str) -> list[Record]:
-    return [record for record in read_events(output) if record.type == kind]
-
-
-def summary_of(output: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((output / "summary.json").read_text(encoding="utf-8"))
-    return content
+from tests.runs import BRIGHT, QUICK, of_type, run, summary_of
+from tests.tiny import NEGATIVE, config_for, open_model
 
 
 @pytest.fixture(scope="module")
@@ -192,113 +155,6 @@ def test_the_comparison_can_be_repeated(finished: Path) -> None:
     assert evaluate_run(finished) == old == summary_of(finished)
 
 
-def test_a_run_never_writes_into_a_folder_in_use(finished: Path, tiny_folder: Path, tmp_path: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
-    with pytest.raises(InputError, match="holds another run; choose another with --output, or go on with that one"):
-        run(tiny_folder, finished)
-    assert before == {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="is not empty"):
-        run(tiny_folder, tmp_path / "file")
-
-
-def at(kind: type[Event], act: Callable[[], object]) -> Callable[[Event], None]:
-    """A subscriber that acts once, when the first event of a kind comes."""
-    left = [act]
-
-    def see(event: Event) -> None:
-        if isinstance(event, kind) and left:
-            left.pop()()
-
-    return see
-
-
-def test_a_refused_set_up_does_not_block_its_folder(tiny_folder: Path, tmp_path: Path) -> None:
-    output = tmp_path / "run"
-    with pytest.raises(InputError, match="reward"):
-        run(tiny_folder, output, rewards={"colourfulnes": 1.0})
-    summary = run(tiny_folder, output, updates=1)
-    assert summary["status"] == "done"
-    assert [r.type for r in read_events(output)].count("run_started") == 1
-
-
-@pytest.mark.parametrize(("request_", "status"), [("stop", "interrupted"), ("pause", "paused")])
-def test_a_request_file_ends_the_run_after_the_present_update(
-    tiny_folder: Path, tmp_path: Path, request_: str, status: str
-) -> None:
-    output = tmp_path / "run"
-    ask = at(Metrics, lambda: (output / "control" / request_).touch())
-    with pytest.raises(Interrupted) as stop:
-        run(tiny_folder, output, ask, updates=50)
-    assert stop.value.status == status
-    check_ended(output, status, updates=1)
-    assert read_pointer(output, "latest") == output / "checkpoints" / "000001"
-
-
-def check_ended(output: Path, status: str, updates: int) -> None:
-    summary = summary_of(output)
-    assert (summary["status"], summary["updates"]) == (status, updates)
-    last = read_events(output)[-1]
-    assert (last.type, last.data["status"]) == ("finished", status)
-    assert last.data["message"].endswith(".")
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize(("moment", "updates"), [(Metrics, 1), (RunStarted, 0)], ids=["training", "set-up"])
-def test_a_signal_ends_the_run_cleanly(
-    tiny_folder: Path, tmp_path: Path, number: signal.Signals, moment: type[Event], updates: int
-) -> None:
-    output = tmp_path / "run"
-    handlers = signal.getsignal(number)
-    with pytest.raises(Interrupted):
-        run(tiny_folder, output, at(moment, lambda: os.kill(os.getpid(), number)), updates=50)
-    check_ended(output, "interrupted", updates)
-    assert signal.getsignal(number) == handlers
-
-
-def test_the_command_line_ends_with_130_on_sigterm(tiny_folder: Path, tmp_path: Path) -> None:
-    output = tmp_path / "run"
-    values = {**QUICK, **SMALL, "model": tiny_folder, "updates": 10_000}
-    options = [f"--set={key}={json.dumps(value, default=str)}" for key, value in values.items()]
-    command = [sys.executable, "-m", "flash_grpo.cli", "train", "--preset", "micro", "--output", str(output), *options]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not of_type(output, "metrics") and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    process.terminate()
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 130, error
-    assert error.endswith(f"flash-grpo: the run was interrupted; go on with: flash-grpo resume {output}\n")
-    check_ended(output, "interrupted", summary_of(output)["updates"])
-
-
-@pytest.mark.parametrize(
-    ("reward", "error", "sentence"),
-    [
-        ("tests.tiny:broken", InputError, "values are not finite; make the reward answer a finite number"),
-        ("tests.tiny:crash", RuntimeError, "the judge of 3 videos has left"),
-    ],
-)
-def test_a_broken_reward_fails_the_run_with_a_sentence(
-    tiny_folder: Path, tmp_path: Path, reward: str, error: type[Exception], sentence: str
-) -> None:
-    output = tmp_path / "run"
-    with pytest.raises(error, match=sentence):
-        run(tiny_folder, output, rewards={reward: 1.0})
-    summary, last = summary_of(output), read_events(output)[-1]
-    assert summary["status"] == "failed" and sentence in summary["error"]
-    assert last.type == "failed" and sentence in last.data["message"]
-    assert (output / "log.txt").read_text(encoding="utf-8").count(" ERROR flash_grpo.") == 1
-
-
-def test_a_second_run_of_the_process_writes_its_own_log(tiny_folder: Path, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        with pytest.raises(RuntimeError):
-            run(tiny_folder, tmp_path / name / "run", rewards={"tests.tiny:crash": 1.0})
-    for name in ("one", "two"):
-        assert (tmp_path / name / "run" / "log.txt").read_text(encoding="utf-8").count(" ERROR flash_grpo.") == 1
-
-
 def test_diverged_weights_are_named_as_the_cause(tiny_folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
     with pytest.raises(FloatingPointError, match="the videos of update 2 are not finite: the weights have diverged"):
@@ -427,44 +283,3 @@ def test_every_option_trains_from_start_to_finish(tiny_folder: Path, tmp_path: P
     assert (latest / "ema.safetensors").is_file() == ("ema_decay" in changes)
 
 
-PRESETS = ("flash-grpo-paper", "wan2.1-1.3b", "wan2.1-14b")
-
-
-@pytest.fixture
-def prompt_files(tmp_path: Path) -> dict[str, str]:
-    files = {}
-    for key, words in (("prompts", "dog"), ("validation_prompts", "cat"), ("heldout_prompts", "cow")):
-        file = tmp_path / f"{key}.txt"
-        file.write_text("".join(f"a {words} number {index}\n" for index in range(4)), encoding="utf-8")
-        files[key] = str(file)
-    return files
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_the_presets_of_large_models_run_their_whole_path(
-    preset: str, tiny_folder: Path, tmp_path: Path, prompt_files: dict[str, str]
-) -> None:
-    changes: dict[str, Any] = {
-        "model": str(tiny_folder), "device": "cpu", "threads": 1, "height": 32, "width": 32, "frames": 5,
-        "sampling_steps": 6, "candidate_steps": [0, 1, 2], "updates": 1, "evaluation_steps": 3,
-        "prompts_per_update": 2, "rewards": {BRIGHT: 1.0}, "reward_options": {}, "videos_saved": 1, **prompt_files,
-    }  # fmt: skip
-    summary = train(build_config(preset, changes), tmp_path / "run", preset=preset)
-    assert (summary["status"], summary["preset"], summary["updates"]) == ("done", preset, 1)
-    assert of_type(tmp_path / "run", "metrics")[0].data["grad_norm"] > 0
-    config = build_config(preset)
-    weights = load_weights(tmp_path / "run" / summary["files"]["adapter"])
-    assert {min(weight.shape) for weight in weights.values()} == {min(config.lora_rank, 24)}  # 24 is the tiny width
-
-
-def test_the_paper_preset_refuses_until_its_reward_comes(
-    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["train", "--preset", "flash-grpo-paper", "--output", str(tmp_path / "run"), f"--set=model={tiny_folder}"]
-    monkeypatch.setattr(sys, "argv", ["flash-grpo", *command])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert stop.value.code == 2
-    error = capsys.readouterr().err
-    assert error.startswith("flash-grpo: reward 'hpsv3' comes with a later release; choose another one")
-    assert error.count("\n") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +141,14 @@ def constant(videos: VideoBatch) -> torch.Tensor:
 def crash(videos: VideoBatch) -> torch.Tensor:
     """A reward with a mistake in it."""
     raise RuntimeError(f"the judge of {len(videos)} videos has left")
+
+
+class Slow:
+    """Quick for single videos as in evaluations, a minute for groups."""
+
+    groupwise = False
+
+    def score(self, videos: VideoBatch) -> torch.Tensor:
+        if len(set(videos.prompts)) < len(videos):
+            time.sleep(60)
+        return brightness(videos)
