@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from flash_grpo.advantage import Advantages, group_advantages, shuffled
 from flash_grpo.attempt import open_run
 from flash_grpo.checkpoint import (
     Restored,
@@ -25,20 +22,18 @@ from flash_grpo.checkpoint import (
     saved_updates,
     write_pointers,
 )
+from flash_grpo.collect import Collector, UpdateBatch
 from flash_grpo.config import RunConfig
 from flash_grpo.control import ENDINGS, Interrupted
 from flash_grpo.errors import InputError
 from flash_grpo.evaluate import EvaluationResult, EvaluationSet, objective_gain, summarize
 from flash_grpo.events import Checkpoint, Evaluation, Event, Progress, Request, Warning_, read_events
 from flash_grpo.metrics import PhaseClock, update_metrics
-from flash_grpo.noise import noise_seed
 from flash_grpo.optimizer import WeightAverage, build_optimizer, learning_rate
 from flash_grpo.replay import ReplayReport, ReplaySettings, replay
 from flash_grpo.resume import resumed_config
-from flash_grpo.rewards.base import VideoBatch
-from flash_grpo.rollout import GroupPlan, GroupRollout, roll_out
 from flash_grpo.run import Run
-from flash_grpo.schedule import draw_prompts, draw_step
+from flash_grpo.safeguards import Safeguards
 from flash_grpo.scores import read_scores
 from flash_grpo.training_state import (
     optimizer_tensors,
@@ -51,7 +46,6 @@ from flash_grpo.training_state import (
 __all__ = ["Interrupted", "Trainer", "resume", "train"]
 
 VALIDATION_SAMPLES = 4
-POLL_SECONDS = 0.5
 
 
 def train(
@@ -82,16 +76,6 @@ def resume(
         return trainer.train()
 
 
-@dataclass(frozen=True)
-class UpdateBatch:
-    """One update's work: all plans, this process's rollouts, all rewards and advantages [groups, K]."""
-
-    plans: list[GroupPlan]
-    rollouts: list[GroupRollout]
-    rewards: dict[str, torch.Tensor]
-    advantages: Advantages
-
-
 class Trainer:
     """One run's state between updates."""
 
@@ -103,9 +87,10 @@ class Trainer:
         self.optimizer = run.runtime.prepare(run.model, optimizer)
         self.average = WeightAverage(self.named, self.config.ema_decay) if self.config.ema_decay else None
         self.before: dict[str, Mapping[str, torch.Tensor]] = {}
+        self.safeguards = Safeguards(run, self.named)
         self.mid_update = False
         self.saved_at = self.course.update if run.restored else 0
-        self.scorer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reward")
+        self.collector = Collector(run)
 
     def _restore(self, restored: Restored) -> None:
         put_weights(self.named, restored.weights)
@@ -116,10 +101,11 @@ class Trainer:
 
     def close(self) -> None:
         """End the scoring thread."""
-        self.scorer.shutdown(wait=False, cancel_futures=True)
+        self.collector.close()
 
     def train(self) -> dict[str, Any]:
         """The whole run, or what is left of it, from the base model's evaluation to the report."""
+        self.safeguards.before_training()
         self.evaluate_base()
         if self.run.restored:
             self._restore(self.run.restored)
@@ -144,8 +130,8 @@ class Trainer:
             self.validate()
         if validate or (self._due(config.checkpoint_every) and self.saved_at != course.update):
             self.save()
-        if not ended and config.early_stop_patience and course.since_best >= config.early_stop_patience:
-            self.run.emit(Warning_(self._early_stop_sentence(), "early_stop", course.update))
+        if not ended and (reason := self._early_stop() or self.safeguards.declined()):
+            self.run.emit(Warning_(reason, "early_stop", course.update))
             return True
         return ended
 
@@ -165,7 +151,7 @@ class Trainer:
     def _save_unsaved(self) -> None:
         """Save the last complete update on the way out, unless its checkpoint exists or the weights have moved on."""
         if self.course.update and self.saved_at != self.course.update and not self.mid_update:
-            self.save()
+            self._write_checkpoint()  # without asking the other processes, which may be gone
 
     def _due(self, every: int) -> bool:
         return every > 0 and self.course.update > 0 and self.course.update % every == 0
@@ -200,75 +186,13 @@ class Trainer:
             clock=clock,
         )
         self.run.emit(metrics)
-        if self.course.update == 1 and self.config.clip < 3 * metrics.drift:
-            self.run.emit(Warning_(self._drift_sentence(metrics.drift), "drift", self.course.update))
+        if self.course.update == 1:
+            self.safeguards.same_weights()
         self.run.runtime.log({f"reward/{name}": r["mean"] for name, r in metrics.rewards.items()}, self.course.update)
 
     def collect(self, clock: PhaseClock) -> UpdateBatch:
         """Roll out and score this update's groups, and weigh every rollout against its group."""
-        config = self.config
-        plans = self._plans()
-        rollouts, own_rewards = self._roll_out_and_score(plans, clock)
-        rewards = self.run.runtime.gather(own_rewards)
-        advantages = group_advantages(rewards, config.rewards, config.reward_std, config.advantage_clamp)
-        if config.shuffle_advantages:
-            seed = noise_seed(config.seed, self.course.update, 0, 0, "shuffle")
-            advantages = Advantages(shuffled(advantages.values, seed), advantages.dead)
-        return UpdateBatch(plans, rollouts, rewards, advantages)
-
-    def _plans(self) -> list[GroupPlan]:
-        """All groups of this update, in global order, the same on every process."""
-        config, groups = self.config, self.config.prompts_per_update
-        prompts = draw_prompts(config.seed, self.course.update, groups, len(self.run.train_prompts))
-        plans = []
-        for group, prompt in enumerate(prompts):
-            step = draw_step(config.seed, self.course.update, group, groups, config.candidates())
-            plans.append(GroupPlan(group, self.run.train_embedding[prompt], step))
-        return plans
-
-    def _roll_out_and_score(
-        self, plans: Sequence[GroupPlan], clock: PhaseClock
-    ) -> tuple[list[GroupRollout], dict[str, torch.Tensor]]:
-        """Roll out this process's groups; a thread scores decoded groups while the next ones roll out and decode."""
-        run = self.run
-        own = [plans[index] for index in run.runtime.own_groups(len(plans))]
-        at_once = max(1, self.config.rollout_batch // self.config.group_size)
-        rollouts: list[GroupRollout] = []
-        pending: list[Future[dict[str, torch.Tensor]]] = []
-        for start in range(0, len(own), at_once):
-            with clock.phase("rollout"):
-                part = own[start : start + at_once]
-                done = roll_out(run.model, run.sampler, run.embeddings, part, self.course.update, run.meter)
-            with clock.phase("decode"):
-                for rollout in done:
-                    self._check_finite(rollout)
-                    frames = torch.cat([run.model.decode(p) for p in rollout.latents.split(self.config.decode_batch)])
-                    pending.append(self.scorer.submit(self._score, rollout.plan, frames))
-            rollouts.extend(done)
-        with clock.phase("reward"):
-            scores = [self._wait(future) for future in pending]
-        return rollouts, {name: torch.stack([s[name] for s in scores]) for name in scores[0]}
-
-    def _wait(self, future: Future[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-        """A thread's answer; a slow reward does not keep a signal waiting."""
-        while not future.done():
-            self.run.between_forwards()
-            wait([future], timeout=POLL_SECONDS)
-        return future.result()
-
-    def _check_finite(self, rollout: GroupRollout) -> None:
-        """Blame the weights, not the reward that would see such videos."""
-        if not bool(torch.isfinite(rollout.latents).all()):
-            raise FloatingPointError(
-                f"the videos of update {self.course.update + 1} are not finite: the weights have diverged; "
-                "lower learning_rate"
-            )
-
-    def _score(self, plan: GroupPlan, frames: torch.Tensor) -> dict[str, torch.Tensor]:
-        prompt = self.run.prompt_of_embedding[plan.prompt]
-        count = len(frames)
-        batch = VideoBatch(frames, [prompt.text] * count, [prompt.metadata] * count, self.config.fps)
-        return self.run.rewards.score(batch, group_size=count)
+        return self.collector.collect(clock)
 
     def accumulate(self, batch: UpdateBatch) -> ReplayReport:
         """Replay the batch's transitions: the parameters' gradients become those of the update's mean loss."""
@@ -292,6 +216,7 @@ class Trainer:
         first: tuple[ReplayReport, float] | None = None
         for _ in range(self.config.inner_updates):
             report = self.accumulate(batch)
+            self.safeguards.before_step(batch.plans, batch.rewards, batch.advantages, report)
             norm = self.run.runtime.clip_gradients(list(self.named.values()), self.config.max_grad_norm)
             if not math.isfinite(norm):
                 raise FloatingPointError(
@@ -359,6 +284,10 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint of the present weights and move the pointers."""
+        self.safeguards.same_weights()
+        self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
         run, course = self.run, self.course
         if not run.runtime.is_main:
             self.saved_at = course.update
@@ -401,16 +330,14 @@ class Trainer:
                 self.run.emit(Warning_(str(error), "damaged_checkpoint", self.course.update))
         raise InputError(f"no checkpoint of {self.run.folder} is whole; train it again")
 
-    def _early_stop_sentence(self) -> str:
+    def _early_stop(self) -> str | None:
+        """Why to stop early: too many validations without a new best."""
+        patience, course = self.config.early_stop_patience, self.course
+        if not patience or course.since_best < patience:
+            return None
         return (
-            f"stopped early at update {self.course.update}: {self.course.since_best} validations without a new best; "
-            f"the best is update {self.course.best_update}"
-        )
-
-    def _drift_sentence(self, drift: float) -> str:
-        return (
-            f"rollout and replay differ by {drift:.1e} before any update, clip is {self.config.clip:.1e}: "
-            f"clipping will silence rollouts at random; raise clip above {3 * drift:.1e}"
+            f"stopped early at update {course.update}: {course.since_best} validations without a new best; "
+            f"the best is update {course.best_update}"
         )
 
     def _progress(self, phase: str) -> None:
