@@ -72,7 +72,7 @@ class Patient:
         advantages = group_advantages(scores, dict.fromkeys(scores, 1.0), "batch", 5.0)
         report = replay(
             self.model, self.sampler, self.text, rollouts, advantages.values, 3,
-            ReplaySettings(8, config.clip, 0.0, 1.0), lambda loss: loss.backward(), self.meter,
+            ReplaySettings(8, config.clip, 0.0, 1.0), lambda loss, *_: loss.backward(), self.meter,
         )  # fmt: skip
         gradients = {name: weight.grad for name, weight in self.weights.items()}
         return FirstUpdate(0, plans, scores, advantages, report, self.weights, gradients)
