@@ -281,5 +281,7 @@ def _fold(records: Sequence[Record]) -> list[Record]:
 def _superseded(old: Record, attempt: int, from_update: int) -> bool:
     if old.attempt >= attempt:
         return False
-    # An earlier attempt's ending is no longer the run's ending, whatever update it came at.
-    return old.type in (Finished.type, Failed.type) or (old.update is not None and old.update > from_update)
+    # An earlier attempt's ending, and its report, are no longer the run's, whatever update they show.
+    ending = old.type in (Finished.type, Failed.type)
+    report = old.type == Evaluation.type and old.data["split"] == "heldout" and bool(old.update)
+    return ending or report or (old.update is not None and old.update > from_update)

@@ -31,11 +31,12 @@ from flash_grpo.events import (
     Finished,
     Progress,
     Samples,
+    Warning_,
 )
 from flash_grpo.files import write_atomic
 from flash_grpo.models.registry import load_model
 from flash_grpo.ownership import Ownership
-from flash_grpo.prompts import Prompt, load_prompts
+from flash_grpo.prompts import Prompt, cut_warning, duplicate_warning, load_prompts
 from flash_grpo.report import chart, contact_sheet
 from flash_grpo.rewards.scoring import RewardSet
 from flash_grpo.rollout import Meter, build_sampler
@@ -68,7 +69,7 @@ class Run:
         self.started = time.monotonic() - self.course.seconds
         self.meter = Meter(self.between_forwards)
         self.meter.nfe, self.meter.cost = self.course.nfe, self.course.cost
-        self.rewards = RewardSet(config.rewards, config.reward_options)
+        self.rewards = RewardSet(config.rewards, config.reward_options, config.reward_timeout)
         train, validation, heldout = _load_prompt_sets(config)
         self.train_prompts = train
         self.model = load_model(config, self.runtime.device)
@@ -79,9 +80,25 @@ class Run:
         self.validation = EvaluationSet("validation", validation, len(used))
         self.heldout = EvaluationSet("heldout", heldout, len(used) + len(validation))
         self.emit(Progress("setup", self.course.update, config.updates, self.seconds()))
-        self.embeddings = self.model.encode_prompts([p.text for p in self.prompt_of_embedding], config.negative_prompt)
+        texts = [prompt.text for prompt in self.prompt_of_embedding]
+        self._warn_of_prompts(texts)
+        self.embeddings = self.model.encode_prompts(texts, config.negative_prompt)
         self.model.free_text_encoder()
         self._make_trainable()
+
+    def _warn_of_prompts(self, texts: Sequence[str]) -> None:
+        """Tell of prompts that repeat, and of those longer than the text encoder will see."""
+        sets = {
+            "prompts": self.train_prompts,
+            "validation_prompts": self.validation.prompts,
+            "heldout_prompts": self.heldout.prompts,
+        }
+        for key, prompts in sets.items():
+            if repeated := duplicate_warning(key, prompts):
+                self.emit(Warning_(repeated, "repeated_prompts"))
+        limit = self.config.max_sequence_length
+        if cut := cut_warning(texts, self.model.token_counts(texts), limit):
+            self.emit(Warning_(cut, "cut_prompts"))
 
     def _make_trainable(self) -> None:
         config = self.config

@@ -9,6 +9,7 @@ line per case: the exit signals seen, the updates lost per kill.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -17,6 +18,8 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from safetensors.torch import load_file
 
 from flash_grpo.config import build_config
 from flash_grpo.events import read_events
@@ -82,7 +85,7 @@ def attempt(folder: Path, values: dict[str, Any], kill: tuple[str, int] | None) 
     if (folder / "config.yaml").exists():
         resume(folder)
     else:
-        train(build_config("micro", values), folder)
+        train(build_config("micro", values), folder, preset="micro")
 
 
 def run_case(folder: Path, values: dict[str, Any], kills: list[tuple[str, int]]) -> dict[str, Any]:
@@ -110,12 +113,15 @@ def outcome(folder: Path) -> dict[str, Any]:
     told = [r for r in read_events(folder) if r.type in ("metrics", "evaluation")]
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     newest = max((folder / "checkpoints").iterdir())
-    manifest = json.loads((newest / "manifest.json").read_text(encoding="utf-8"))
-    digests = {name: entry["sha256"] for name, entry in manifest["files"].items() if name.endswith(".safetensors")}
+    tensors = {
+        f"{file.name}:{name}": hashlib.sha256(tensor.numpy().tobytes()).hexdigest()
+        for file in newest.rglob("*.safetensors")
+        for name, tensor in load_file(file).items()
+    }
     return {
         "told": [(r.type, {k: v for k, v in r.data.items() if k not in volatile}) for r in told],
         "summary": {k: v for k, v in summary.items() if k != "minutes"},
-        "weights": (newest.name, digests),
+        "weights": (newest.name, tensors),
     }
 
 

@@ -73,10 +73,10 @@ def test_a_killed_run_resumes_bit_for_bit(tiny_folder: Path, tmp_path: Path, who
 
 
 MOST_PASSES = {  # how often a point is passed before the run's last few calls of it
-    "rollout": 20,
+    "rollout": 16,
     "decode": 12,
     "scoring": 12,
-    "replay": 6,
+    "replay": 4,
     "update": 3,
     "event": 20,
     "save": 10,
