@@ -7,21 +7,24 @@ import os
 import random
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flash_grpo import cli
 from flash_grpo import trainer as trainer_module
 from flash_grpo.checkpoint import newest_resumable, saved_updates
 from flash_grpo.config import load_config
-from flash_grpo.control import Interrupted
+from flash_grpo.control import Interrupted, ask
 from flash_grpo.errors import InputError
-from flash_grpo.events import Metrics, read_events
+from flash_grpo.events import Event, Metrics, read_events
 from flash_grpo.trainer import resume, train
 from tests.kill_driver import outcome
-from tests.runs import BRIGHT, QUICK, at, of_type, run, summary_of
+from tests.runs import BRIGHT, QUICK, of_type, run, summary_of
 from tests.tiny import SMALL, config_for
 
 VALUES: dict[str, Any] = {
@@ -92,16 +95,13 @@ MOST_PASSES = {  # how often a point is passed before the run's last few calls o
 
 def stopped(tiny: Path, output: Path, after: int, **changes: Any) -> None:
     """A run that was stopped once `after` updates were done."""
-    seen = 0
 
-    def stop() -> None:
-        nonlocal seen
-        seen += 1
-        if seen == after:
-            (output / "control" / "stop").touch()
+    def stop(event: Event) -> None:
+        if isinstance(event, Metrics) and event.update == after:
+            ask(output, "stop")
 
     with pytest.raises(Interrupted):
-        train(config_for(tiny, **{**VALUES, **changes}), output, preset="micro", subscribers=[at(Metrics, stop)])
+        train(config_for(tiny, **{**VALUES, **changes}), output, preset="micro", subscribers=[stop])
 
 
 def test_without_the_optimiser_state_the_resumed_run_differs(
@@ -219,3 +219,35 @@ def test_a_checkpoint_without_trainer_state_is_told(tiny_folder: Path, tmp_path:
 def test_no_run_folder_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no run folder: it holds no config.yaml"):
         resume(tmp_path)
+
+
+def test_the_command_line_pauses_and_resumes(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "run"
+    values = {**VALUES, "model": str(tiny_folder), "updates": 500, "learning_rate_schedule": "constant"}
+    options = [f"--set={key}={json.dumps(value)}" for key, value in values.items()]
+
+    def command(*words: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["flash-grpo", *words])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        assert isinstance(stop.value.code, int)
+        return stop.value.code
+
+    def pause() -> None:
+        while not of_type(output, "metrics"):
+            time.sleep(0.05)
+        ask(output, "pause")
+
+    asking = threading.Thread(target=pause)
+    asking.start()
+    assert command("train", "--preset", "micro", "--output", str(output), *options) == 75
+    asking.join()
+    assert capsys.readouterr().err.endswith(f"the run was paused; go on with: flash-grpo resume {output}\n")
+    reached = summary_of(output)["updates"]
+    assert command("resume", str(output), "--set", f"updates={reached + 1}") == 0
+    assert summary_of(output)["updates"] == reached + 1
+    assert command("resume", str(output), "--set", "group_size=5") == 2
+    assert command("control", str(output), "puase") == 2
+    assert command("control", str(output), "save") == 0 and (output / "control" / "save").exists()
