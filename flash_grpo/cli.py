@@ -279,6 +279,35 @@ def export(
 
 
 @app.command()
+def plan(
+    preset: Annotated[str, typer.Option("--preset", metavar="NAME", help="Preset to plan; see `presets`.")],
+    assignments: Assignments = None,
+    devices: Annotated[int, typer.Option("--devices", metavar="N", help="Processes, each on a device.")] = 1,
+    memory: Annotated[float | None, typer.Option("--memory", metavar="GB", help="Memory of a device.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="NAME", help="Take memory and assumed speed of a known GPU, as H100.")
+    ] = None,
+    speed: Annotated[
+        str | None, typer.Option("--speed", metavar="TFLOPS|measure", help="Speed reached, or time this machine.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan a run without its weights: cost, memory, disk and time, and what to change where it does not fit."""
+    from flash_grpo.advice import advise
+    from flash_grpo.config import build_config, parse_assignments
+    from flash_grpo.plan import plain, plan_for
+
+    planned = plan_for(build_config(preset, parse_assignments(assignments or [])), devices, memory, gpu, speed)
+    advice = advise(planned)
+    if as_json:
+        print(json.dumps({**plain(planned), "advice": advice.plain()}, indent=1))
+        return
+    from flash_grpo.plan_report import show_plan
+
+    show_plan(_console(), planned, advice)
+
+
+@app.command()
 def presets(as_json: AsJson = False) -> None:
     """List the presets."""
     from flash_grpo.config import preset_config
