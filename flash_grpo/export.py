@@ -308,23 +308,24 @@ def _how_to(source: Source, kind: str, folder: Path) -> str:
     config = source.config
     known = licence(config.model)
     base = f'"{public_name(config)}"' if config.model not in BUILT_IN else f'built_in_folder("{config.model}")'
+    dtype = f"dtype=torch.{config.dtype}"  # a pipeline's parts may be stored in others than they were trained with
     lines = {
         "adapter": [
             f"ComfyUI: copy `{source.file_name}` into `models/loras` and choose it in LoraLoaderModelOnly, strength 1.",
             "",
             "```python",
-            f"pipeline = WanPipeline.from_pretrained({base})",
+            f"pipeline = WanPipeline.from_pretrained({base}, {dtype})",
             f'pipeline.load_lora_weights("{folder.name}", weight_name="{source.file_name}")',
             "```",
         ],
         "peft": [
             "```python",
-            f"pipeline = WanPipeline.from_pretrained({base})",
+            f"pipeline = WanPipeline.from_pretrained({base}, {dtype})",
             f'aligned = PeftModel.from_pretrained(pipeline.transformer, "{folder.name}")',
             "pipeline.transformer = aligned.merge_and_unload()",
             "```",
         ],
-        "merged": ["```python", f'pipeline = WanPipeline.from_pretrained("{folder.name}")', "```"],
+        "merged": ["```python", f'pipeline = WanPipeline.from_pretrained("{folder.name}", {dtype})', "```"],
     }[kind]
     judged = (
         f"Judged at {config.width}x{config.height}, {config.frames} frames, {config.evaluation_steps} steps, guidance "

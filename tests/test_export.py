@@ -23,6 +23,7 @@ from flash_grpo.config import RunConfig, dump_config
 from flash_grpo.evaluate import deploy
 from flash_grpo.export import export_run
 from flash_grpo.models.folder import content_hash
+from flash_grpo.models.registry import built_in_folder
 from flash_grpo.models.wan import WanModel
 from flash_grpo.noise import gaussian
 from flash_grpo.rollout import Meter
@@ -126,20 +127,25 @@ def metadata_of(file: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["adapter", "peft", "merged"])
+@pytest.mark.parametrize("model", ["a folder", "pocket-micro"])
 def test_the_how_to_beside_an_export_gives_the_engine_s_output(
-    kind: str, run: Path, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, model: str, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aligned = engine_output(trained_model(tiny_folder), tiny_folder)
+    base = tiny_folder if model == "a folder" else Path(model)
+    aligned = engine_output(trained_model(base), base)
+    run = save_run(tmp_path / "run", trained_model(base), settings(base))
     folder = tmp_path / "elsewhere" / "aligned"
     assert flash_grpo("export", run, "--format", kind, "--output", folder, monkeypatch=monkeypatch) == 0
     shutil.copytree(tiny_folder, folder.parent / tiny_folder.name)
     monkeypatch.chdir(folder.parent)
     (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    names: dict[str, Any] = {"WanPipeline": WanPipeline, "PeftModel": PeftModel}
+    names: dict[str, Any] = {"torch": torch, "WanPipeline": WanPipeline, "PeftModel": PeftModel}
+    names["built_in_folder"] = built_in_folder
     exec(code, names)
     assert gap(pipeline_output(names["pipeline"]), aligned) < TOLERANCE
     # Negative control: the base model's output is another one.
-    assert gap(pipeline_output(WanPipeline.from_pretrained(tiny_folder)), aligned) > MISS
+    untrained = WanPipeline.from_pretrained(tiny_folder if model == "a folder" else built_in_folder(model))
+    assert gap(pipeline_output(untrained), aligned) > MISS
 
 
 def test_a_wrong_scale_or_wrong_keys_are_seen(run: Path, tiny_folder: Path, tmp_path: Path) -> None:
