@@ -80,7 +80,8 @@ class WanModel:
         cleaned = [prompt_clean(text) for text in texts]
         counts: list[int] = []
         for start in range(0, len(cleaned), 1024):
-            rows = self.pipeline.tokenizer(cleaned[start : start + 1024], add_special_tokens=True).input_ids
+            part = cleaned[start : start + 1024]
+            rows = self.pipeline.tokenizer(part, add_special_tokens=True, verbose=False).input_ids
             counts.extend(len(row) for row in rows)
         return counts
 
