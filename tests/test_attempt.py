@@ -20,14 +20,15 @@ from tests.runs import QUICK, at, of_type, run, summary_of
 from tests.tiny import SMALL
 
 
-def test_a_run_never_writes_into_a_folder_in_use(finished: Path, tiny_folder: Path, tmp_path: Path) -> None:
+def test_a_run_never_writes_into_a_folder_in_use(tiny_folder: Path, tmp_path: Path) -> None:
+    finished = tmp_path / "finished"
+    run(tiny_folder, finished, updates=1)
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
     with pytest.raises(InputError, match="holds another run; choose another with --output, or go on with that one"):
         run(tiny_folder, finished)
     assert before == {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
-    (tmp_path / "file").touch()
     with pytest.raises(InputError, match="is not empty"):
-        run(tiny_folder, tmp_path / "file")
+        run(tiny_folder, tmp_path)
 
 
 def test_a_refused_set_up_does_not_block_its_folder(tiny_folder: Path, tmp_path: Path) -> None:

@@ -162,9 +162,11 @@ def test_diverged_weights_are_named_as_the_cause(tiny_folder: Path, tmp_path: Pa
     assert summary_of(output)["status"] == "failed"
 
 
-def test_a_clip_within_numeric_drift_is_warned_of(tiny_folder: Path, tmp_path: Path) -> None:
-    run(tiny_folder, tmp_path / "run", updates=1, clip=1e-12)
-    assert of_type(tmp_path / "run", "warning")[0].data["code"] == "drift"
+def test_a_clip_within_numeric_drift_is_refused_unless_told_otherwise(tiny_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected 3 x drift or more"):
+        run(tiny_folder, tmp_path / "refused", updates=1, clip=1e-12)
+    run(tiny_folder, tmp_path / "run", updates=1, clip=1e-12, ignore_checks=["drift"])
+    assert "drift" in {record.data["code"] for record in of_type(tmp_path / "run", "warning")}
 
 
 def test_prompts_that_are_trained_on_cannot_judge(tiny_folder: Path, tmp_path: Path) -> None:
@@ -181,8 +183,8 @@ def test_little_time_still_ends_with_a_report(tiny_folder: Path, tmp_path: Path)
 
 def test_without_gain_the_run_stops_early_and_says_so(tiny_folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
-    rewards = {"tests.tiny:constant": 1.0}
-    summary = run(tiny_folder, output, rewards=rewards, updates=50, evaluate_every=1, early_stop_patience=2)
+    changes: dict[str, Any] = {"updates": 50, "evaluate_every": 1, "early_stop_patience": 2, "checks": False}
+    summary = run(tiny_folder, output, rewards={"tests.tiny:constant": 1.0}, **changes)
     assert summary["updates"] == 2
     assert [record.data["code"] for record in of_type(output, "warning")] == ["early_stop", "no_gain"]
     assert [record.data["dead_groups"] for record in of_type(output, "metrics")] == [3, 3]
