@@ -12,6 +12,7 @@ import torch
 from flash_grpo import replay
 from flash_grpo.attempt import open_run
 from flash_grpo.checkpoint import load_weights, read_pointer
+from flash_grpo.doctor import disk_bytes
 from flash_grpo.errors import InputError
 from flash_grpo.events import Record, read_events
 from flash_grpo.safeguards import Safeguards
@@ -54,6 +55,9 @@ def test_a_run_with_checks_equals_one_without(tiny_folder: Path, tmp_path: Path)
         run(tiny_folder, tmp_path / name, **changes)
     assert figures(tmp_path / "with") == figures(tmp_path / "without")
     assert torch.equal(adapter(tmp_path / "with"), adapter(tmp_path / "without"))
+    files = [file.stat().st_size for file in (tmp_path / "with").rglob("*") if file.is_file()]
+    foreseen = disk_bytes(config_for(tiny_folder, **QUICK), adapter(tmp_path / "with").numel())
+    assert sum(files) < foreseen < 10 * sum(files)
     # Negative controls: another seed is another run, and the checks were made.
     assert figures(tmp_path / "with") != figures(tmp_path / "other")
     assert not torch.equal(adapter(tmp_path / "with"), adapter(tmp_path / "other"))
@@ -130,4 +134,6 @@ def test_a_declining_run_stops(tiny_folder: Path, tmp_path: Path) -> None:
     changes = {"rewards": {"tests.tiny:Waning": 1.0}, "evaluate_every": 1, "updates": 50, "decline_patience": 3}
     run(tiny_folder, output, **changes, ignore_checks=["rollouts"])
     assert [record.update for record in of_type(output, "metrics")] == [1, 2, 3, 4]
-    assert [record.data["code"] for record in of_type(output, "warning")] == ["declining"]
+    warning = of_type(output, "warning")[0].data
+    assert warning["code"] == "early_stop"
+    assert "the validation reward declined 3 times in a row; the best is update 1" in warning["message"]
