@@ -64,7 +64,7 @@ class Coefficients:
 
 COUNTED: Mapping[tuple[str, str], Coefficients] = {
     ("float32", "lora"): Coefficients(
-        forward=((9.5, 0.0), (4.5, 2.0)),
+        forward=((9.2, 0.0), (4.2, 2.0)),
         kept=(14.1, 1.0),
         outside=0.75,
         backward=((3.75, 0.0), (0.0, 2.0)),
@@ -75,7 +75,7 @@ COUNTED: Mapping[tuple[str, str], Coefficients] = {
         text_backward=4.0,
     ),
     ("float32", "full"): Coefficients(
-        forward=((8.0, 0.0), (4.5, 2.0)),
+        forward=((7.7, 0.0), (4.2, 2.0)),
         kept=(22.1, 2.0),
         outside=3.75,
         backward=((2.0, 0.0), (-1.9, 1.0)),
@@ -86,7 +86,7 @@ COUNTED: Mapping[tuple[str, str], Coefficients] = {
         text_backward=3.0,
     ),
     ("bfloat16", "lora"): Coefficients(
-        forward=((12.3, 0.0), (5.25, 2.0)),
+        forward=((11.4, 0.0), (4.4, 2.0)),
         kept=(24.2, 1.0),
         outside=1.5,
         backward=((8.75, 0.0), (-1.0, 2.0)),
@@ -97,7 +97,7 @@ COUNTED: Mapping[tuple[str, str], Coefficients] = {
         text_backward=9.0,
     ),
     ("bfloat16", "full"): Coefficients(
-        forward=((12.3, 0.0), (5.25, 2.0)),
+        forward=((11.4, 0.0), (4.4, 2.0)),
         kept=(34.2, 2.0),
         outside=6.9,
         backward=((5.0, 0.0),),
@@ -251,8 +251,10 @@ def footprint(
         "replay": {**stays, **_kept(work, config), **_replay(config, pipeline.denoiser, work)},
         "step": {**stays, "optimiser step": _step(config, pipeline.denoiser, kind)},
         "evaluate": {**stays, **_evaluate(config, pipeline, work)},
+        "save": dict(stays),
     }
     host = _host(config, pipeline, work, texts, reward_bytes)
+    host["save"] = {"prompt embeddings": host["step"]["prompt embeddings"], "checkpoint": _checkpoint(stays, kind)}
     if aside:
         host["setup"] |= encoding
     if kind == "cpu":
@@ -325,6 +327,11 @@ def _step(config: RunConfig, denoiser: Denoiser, kind: Kind) -> float:
     return 8.0 * min(largest, trained_parameters(config, denoiser))
 
 
+def _checkpoint(stays: Parts, kind: Kind) -> float:
+    """Copies made to write a checkpoint: of the optimiser's state, and where they are on a GPU of the weights."""
+    return stays.get("optimiser", 0.0) + (stays["gradients"] if kind == "gpu" else 0.0)
+
+
 def _evaluate(config: RunConfig, pipeline: Pipeline, work: Workload) -> dict[str, float]:
     """Deployment sampling or decoding, whichever is larger; averaged weights swap in beside a copy of the others."""
     videos = work.evaluation_batch * work.evaluation_pair
@@ -347,12 +354,17 @@ def _host(
     embeddings = float(precision_bytes(config.dtype) * tokens * pipeline.denoiser.text_dim)
     video = 4.0 * pipeline.autoencoder.out_channels * work.frames * work.pixels
     always = {"prompt embeddings": embeddings}
-    scoring = {"frames": 3 * work.group_size * video, "rewards": reward_bytes}
+    # While a group's last piece is decoded, its others wait to be joined and the group before it is scored; so is one
+    # while further groups roll out, where not all do so together.
+    in_turns = work.states_at_once < work.groups * work.group_size
+    scored = {"frames": work.group_size * video, "rewards": reward_bytes}
+    waiting = max(0, work.group_size - work.decode_batch) + (work.group_size if work.groups > 1 else 0)
+    judged = max(0, work.evaluation_batch - work.decode_batch)
     return {
         "setup": always,
-        "rollout": always | scoring,
-        "decode": always | scoring,
+        "rollout": always | (scored if in_turns else {}),
+        "decode": always | {"frames": waiting * video, "rewards": reward_bytes},
         "replay": always,
         "step": always,
-        "evaluate": always | {"frames": 2 * work.evaluation_batch * video, "rewards": reward_bytes},
+        "evaluate": always | {"frames": judged * video, "rewards": reward_bytes},
     }

@@ -34,8 +34,8 @@ HOST_THREADS = 8
 """CPU threads assumed beside a GPU."""
 
 # Measured on runs of the built-in models.
-VIDEO_BYTES_PER_PIXEL = 0.02
-EVENT_BYTES_PER_UPDATE = 3000.0
+VIDEO_BYTES_PER_PIXEL = 0.05
+EVENT_BYTES_PER_UPDATE = 4000.0
 
 POCKET_PIXELS, VIDEO_PIXELS = 9 * 32 * 32, 81 * 832 * 480
 """Pixels of the two clips that reward cards tell their costs for."""
@@ -230,7 +230,7 @@ def _reward_seconds(cards: Mapping[str, Card | None], work: Workload) -> float:
 def _disk(config: RunConfig, pipeline: Pipeline, prompts: PromptSets) -> Disk:
     trained = 4.0 * trained_parameters(config, pipeline.denoiser)
     copies = 1 + (1 if config.ema_decay else 0) + (2 if config.optimizer == "adamw" else 0)
-    kept = min(config.keep_checkpoints + 1, max(1, -(-config.updates // config.checkpoint_every)))
+    kept = min(config.keep_checkpoints + 1, max(validations(config), -(-config.updates // config.checkpoint_every)))
     few = min(VALIDATION_SAMPLES, prompts.validation)
     videos = few * (1 + validations(config)) + 2 * min(config.videos_saved, prompts.heldout)
     scale = max(1, -(-SHOWN_AT_LEAST // min(config.height, config.width)))
