@@ -48,16 +48,23 @@ def _denoiser_speed(
         return shallow.flops(prod(size[1:]) // prod(denoiser.patch), config.max_sequence_length)
 
     size = _shrunk(shape, flops, BUDGET[device.type])
-    videos = max(1, min(config.rollout_batch, int(BUDGET[device.type] / flops(size))))
+    pair = 2 if config.guidance_scale > 1 else 1
+    videos = max(1, min(config.rollout_batch, int(BUDGET[device.type] / flops(size) / pair)))
     dtype = getattr(torch, config.dtype)
-    network = _random_denoiser(shallow).to(device, dtype).eval()
+    network = _random_denoiser(shallow).to(device).eval()
+    if dtype != torch.float32:
+        network.to(dtype)
     latents = torch.randn((videos, *size), device=device, dtype=dtype)
     text = torch.randn((videos, config.max_sequence_length, denoiser.text_dim), device=device, dtype=dtype)
-    timesteps = torch.full((videos,), 500.0, device=device)
-    # As `WanModel.velocity`: diffusers mixes precisions, which autocast sorts out.
+    timesteps = torch.full((videos * pair,), 500.0, device=device)
+
+    def call() -> object:
+        # As `WanModel.velocity`: the guidance pair is joined anew each time, and autocast sorts the precisions out.
+        return network(torch.cat([latents] * pair), timesteps, torch.cat([text] * pair), return_dict=False)
+
     with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-        seconds = _seconds(lambda: network(latents, timesteps, text, return_dict=False), device)
-    return videos * flops(size) / seconds
+        seconds = _seconds(call, device)
+    return videos * pair * flops(size) / seconds
 
 
 def _random_denoiser(sizes: Denoiser) -> WanTransformer3DModel:
