@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,15 @@ import torch
 
 def fine(videos):
     return videos.frames.mean((1, 2, 3, 4))
+
+def spins(videos):
+    while True:
+        pass
+
+def computes(videos):
+    matrix = torch.eye(300)
+    while True:
+        matrix = matrix @ matrix
 
 def raising(videos):
     raise ValueError("the judge has\\nleft")
@@ -173,6 +184,26 @@ def test_prompts_that_are_trained_on_and_judged_by(workplace: Path, train: Train
     outcome.left_nothing()
 
 
+def warnings(run: Path) -> dict[str, str]:
+    """The run's warnings by code."""
+    return {str(r.data["code"]): str(r.data["message"]) for r in read_events(run) if r.type == "warning"}
+
+
+def test_prompts_that_repeat_or_are_too_long_are_told(workplace: Path, train: Train) -> None:
+    (workplace / "p.txt").write_text(
+        f"{CAPTIONS[0]}\n\n{CAPTIONS[0]}\n{CAPTIONS[1]}{' and on' * 30}\n", encoding="utf-8"
+    )
+    outcome = train(prompts="p.txt", prompts_per_update=3)
+    assert outcome.code == 0, outcome.err
+    assert outcome.err == ""
+    told = warnings(outcome.folder)
+    assert told["repeated_prompts"].startswith("prompts repeats 1 of its 3 prompts, such as 'a small red circle")
+    assert told["cut_prompts"].startswith("1 of 7 prompts are longer than 24 text tokens and what follows is cut, such")
+    (workplace / "p.txt").write_text("\n".join(CAPTIONS[:2]), encoding="utf-8")
+    told = warnings(train(workplace / "other", prompts="p.txt").folder)
+    assert not {"repeated_prompts", "cut_prompts"} & told.keys()
+
+
 def test_a_run_that_was_refused_can_be_started_again_in_its_folder(workplace: Path, train: Train) -> None:
     assert train(prompts="p.txt").code == 2
     (workplace / "p.txt").write_text("\n".join(CAPTIONS), encoding="utf-8")
@@ -300,6 +331,48 @@ def test_rewards_that_cannot_be_made(reward: str, code: int, sentence: str, work
     outcome = train(rewards={reward: 1})
     assert outcome.code == code
     outcome.says(sentence)
+
+
+# bad luck ----------------------------------------------------------------------------------------------------------
+
+
+def in_new_process(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command line as a process of its own."""
+    code = "from flash_grpo.cli import main; main()"
+    environment = {**os.environ, "PYTHONPATH": f"{Path(cli.__file__).parents[1]}", "OMP_WAIT_POLICY": "PASSIVE"}
+    command = [sys.executable, "-c", code, *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, timeout=300)
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 kB with a file that fills half of it."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a small disk is not permitted here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_would_run_full_is_told_before(full_disk: Path, train: Train) -> None:
+    outcome = train(full_disk / "run")
+    assert outcome.code == 2
+    outcome.says("free")
+
+
+@pytest.mark.parametrize("kind", ["spins", "computes"])
+def test_a_reward_that_takes_for_ever(kind: str, workplace: Path, tiny_folder: Path) -> None:
+    run = workplace / "run"
+    settings = arguments(tiny_folder, {"rewards": {f"bad_rewards:{kind}": 1}, "reward_timeout": 0.5})
+    done = in_new_process(workplace, "train", "--preset", "micro", "--output", str(run), *settings)
+    outcome = Outcome(done.returncode, done.stdout, done.stderr, run)
+    assert outcome.code == 1
+    outcome.says(
+        f"reward 'bad_rewards:{kind}' did not answer for 2 videos within 0.5 seconds; mend the reward, or raise"
+    )
+    outcome.is_a_failed_run()
 
 
 # run folders of older versions ---------------------------------------------------------------------------------------
