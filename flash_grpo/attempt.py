@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import platform
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from flash_grpo.control import Interrupted, Requests, listening
 from flash_grpo.distributed import Runtime
 from flash_grpo.errors import InputError
 from flash_grpo.events import EventLog, Failed, Finished, Resumed, RunStarted, Subscriber, Warning_
-from flash_grpo.files import write_atomic
+from flash_grpo.files import disk_problem, write_atomic
 from flash_grpo.ownership import Ownership, OwnershipLost, take_ownership
 from flash_grpo.resume import preset_of, restore_point
 from flash_grpo.run import Run, read_summary, summary_content
@@ -41,8 +40,27 @@ def open_run(
 ) -> Iterator[Run]:
     """Set a run up in a fresh folder, or in its own to resume it, and see that events and summary say how it ends.
 
-    Raises InputError for what cannot be used, OwnershipLost if another process took the run over meanwhile.
+    Raises InputError for what cannot be used, OwnershipLost if another process took the run over meanwhile,
+    RuntimeError with one sentence when the disk takes no more.
     """
+    try:
+        with _opened(config, folder, preset, subscribers, resume, take_over) as run:
+            yield run
+    except Exception as error:
+        if disk_problem(error):
+            raise RuntimeError(_sentence(error, folder)) from error
+        raise
+
+
+@contextmanager
+def _opened(
+    config: RunConfig,
+    folder: Path,
+    preset: str | None,
+    subscribers: Sequence[Subscriber],
+    resume: bool,
+    take_over: bool,
+) -> Iterator[Run]:
     if config.threads:
         torch.set_num_threads(config.threads)
     requests = Requests(folder)
@@ -124,8 +142,11 @@ def _last_words(folder: Path, log: EventLog | None, event: Finished | Failed, su
 
 
 def _sentence(error: Exception, folder: Path) -> str:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"no space left for the run folder {folder}; free some and go on with: flash-grpo resume {folder}"
+    if problem := disk_problem(error):
+        return (
+            f"cannot write into the run folder {folder}: {problem}; free some space and go on with: flash-grpo resume "
+            f"{folder}"
+        )
     return str(error) or type(error).__name__
 
 
@@ -146,9 +167,10 @@ def evaluate_run(folder: Path) -> dict[str, Any]:
         runtime = stack.enter_context(closing(Runtime(config, folder)))
         ownership = _occupy(stack, folder, resume=True, take_over=False)
         run = Run(config, folder, preset_of(folder), runtime, Requests(folder), ownership=ownership)
+        weights = load_weights(checkpoint)  # a damaged one is refused before anything is written
         before = run.evaluate(run.heldout, config.videos_saved)  # a fresh adapter changes nothing: the base model
         run.keep_evaluation(0, run.heldout, before)
-        put_weights(dict(run.model.trainable()), load_weights(checkpoint))
+        put_weights(dict(run.model.trainable()), weights)
         after = run.evaluate(run.heldout, config.videos_saved)
         run.keep_evaluation(int(checkpoint.name), run.heldout, after)
         # A run that was killed has left no summary.
@@ -166,7 +188,9 @@ def claim_folder(folder: Path) -> None:
 
     What a run left that was refused while it was set up is no obstacle, and is cleared away.
     """
-    if folder.exists() and (not folder.is_dir() or not {entry.name for entry in folder.iterdir()} <= SET_UP_FILES):
+    found = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {"a file"} if folder.exists() else set()
+    ours = not found or (found <= SET_UP_FILES and bool(found & {"events.jsonl", "lock"}))
+    if not ours:
         if (folder / "config.yaml").is_file():
             raise InputError(
                 f"the output folder {folder} holds another run; choose another with --output, "
@@ -191,6 +215,7 @@ def _versions() -> Mapping[str, str]:
 def _log_to(path: Path) -> Iterator[logging.Logger]:
     """Within this context all warnings and errors of the process are also written to a file."""
     handler = logging.FileHandler(path, encoding="utf-8")
+    handler.handleError = lambda record: None  # type: ignore[method-assign]  # a full disk shall not fill the screen
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)
@@ -198,4 +223,5 @@ def _log_to(path: Path) -> Iterator[logging.Logger]:
         yield logging.getLogger(__name__)
     finally:
         root.removeHandler(handler)
-        handler.close()
+        with suppress(OSError):
+            handler.close()

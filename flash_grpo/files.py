@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +33,13 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     """Write a whole file atomically; text is UTF-8."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def disk_problem(error: BaseException) -> str | None:
+    """What a disk that takes no more said, or None if the error is another one; safetensors wraps it in its own."""
+    said = re.search(r"os error (\d+)", str(error)) if type(error).__name__ == "SafetensorError" else None
+    code = int(said[1]) if said else error.errno if isinstance(error, OSError) else None
+    return os.strerror(code) if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else None
 
 
 def sync_folder(folder: Path) -> None:

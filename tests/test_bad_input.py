@@ -272,7 +272,7 @@ def test_output_folders_of_others_are_left_alone(workplace: Path, train: Train) 
     assert again.code == 2
     again.says("the output folder .*run (holds another run|is not empty); choose another with --output")
     assert {path: path.read_bytes() for path in first.folder.rglob("*") if path.is_file()} == before
-    for name in ("notes.txt",):
+    for name in ("notes.txt", "config.yaml"):  # the latter is also called as one of ours
         mine = workplace / f"with {name}"
         mine.mkdir()
         (mine / name).write_text("mine")
@@ -336,12 +336,30 @@ def test_rewards_that_cannot_be_made(reward: str, code: int, sentence: str, work
 # bad luck ----------------------------------------------------------------------------------------------------------
 
 
-def in_new_process(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command line as a process of its own."""
+def in_new_process(folder: Path, *words: str, limit: int | None = None) -> subprocess.CompletedProcess[str]:
+    """The command line as a process of its own; `limit` is the largest file it may write, in bytes."""
     code = "from flash_grpo.cli import main; main()"
+    if limit is not None:
+        code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); {code}"
     environment = {**os.environ, "PYTHONPATH": f"{Path(cli.__file__).parents[1]}", "OMP_WAIT_POLICY": "PASSIVE"}
     command = [sys.executable, "-c", code, *words]
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, timeout=300)
+
+
+def test_a_disk_that_takes_no_checkpoint(workplace: Path, tiny_folder: Path, call: Train) -> None:
+    run = workplace / "run"
+    settings = arguments(tiny_folder, {"lora_rank": 512})  # a checkpoint of several megabytes
+    words = ["train", "--preset", "micro", "--output", str(run), *settings]
+    done = in_new_process(workplace, *words, limit=1_000_000)
+    outcome = Outcome(done.returncode, done.stdout, done.stderr, run)
+    assert outcome.code == 1
+    outcome.says(
+        "cannot write into the run folder .*run: File too large; free some space and go on with: flash-grpo resume"
+    )
+    outcome.is_a_failed_run()
+    again = call("resume", run)
+    assert again.code == 0, again.err
+    assert json.loads((run / "summary.json").read_text(encoding="utf-8"))["status"] == "done"
 
 
 @pytest.fixture
@@ -354,6 +372,18 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting a small disk is not permitted here")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_takes_nothing_at_all(full_disk: Path, workplace: Path, tiny_folder: Path) -> None:
+    run = full_disk / "run"
+    words = ["train", "--preset", "micro", "--output", str(run), *arguments(tiny_folder, {})]
+    done = in_new_process(workplace, *words, '--set=ignore_checks=["disk"]')
+    outcome = Outcome(done.returncode, done.stdout, done.stderr, run)
+    assert outcome.code == 1
+    outcome.says(
+        "cannot write into the run folder .*run: No space left on device; free some space and go on with: flash-grpo"
+    )
+    assert list(run.rglob(".*")) == []
 
 
 def test_a_disk_that_would_run_full_is_told_before(full_disk: Path, train: Train) -> None:
@@ -442,7 +472,7 @@ def test_configurations_of_runs_that_cannot_be_used(
     assert contents(run) == before
 
 
-@pytest.mark.parametrize("command", COMMANDS[1:2], ids=lambda command: command[0])
+@pytest.mark.parametrize("command", COMMANDS[:2], ids=lambda command: command[0])
 def test_a_checkpoint_without_a_manifest(command: list[str], run: Path, call: Train) -> None:
     (run / "checkpoints" / "000001" / "manifest.json").unlink()
     before = contents(run)
