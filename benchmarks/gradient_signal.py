@@ -24,7 +24,7 @@ def measure(config: RunConfig, updates: int) -> dict[str, float]:
     with frozen_trainer(config) as trainer:
         gradients, objective = [], []
         started, nfe = time.perf_counter(), trainer.run.meter.nfe
-        for trainer.update in range(updates):
+        for trainer.course.update in range(updates):
             batch = trainer.collect(PhaseClock(trainer.run.meter))
             trainer.accumulate(batch)
             gradients.append(flat_gradient(trainer))

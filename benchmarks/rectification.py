@@ -24,7 +24,7 @@ def norms_of_step(trainer: Trainer, updates: int, weight: float, step: int) -> t
     """Mean gradient norm over updates, (plain, rectified), of the trainer's one candidate step."""
     plain_weights, rectified_weights = {step: 1.0}, {step: weight}
     totals = [0.0, 0.0]
-    for trainer.update in range(updates):
+    for trainer.course.update in range(updates):
         batch = trainer.collect(PhaseClock(trainer.run.meter))
         for index, weights in enumerate((plain_weights, rectified_weights)):
             trainer.run.sampler = dataclasses.replace(trainer.run.sampler, weights=weights)

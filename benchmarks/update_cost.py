@@ -25,14 +25,14 @@ def measure(config: RunConfig, updates: int) -> dict[str, object]:
     with frozen_trainer(config) as trainer:
         seconds: dict[str, float] = {}
         nfe, cost = 0, 0.0
-        for trainer.update in range(updates + 1):
+        for trainer.course.update in range(updates + 1):
             clock = PhaseClock(trainer.run.meter)
             start_nfe, start_cost = trainer.run.meter.nfe, trainer.run.meter.cost
             batch = trainer.collect(clock)
             with clock.phase("replay"):
                 trainer.accumulate(batch)
             clock.close()
-            if trainer.update:
+            if trainer.course.update:
                 for phase, value in clock.seconds.items():
                     seconds[phase] = seconds.get(phase, 0.0) + value / updates
                 nfe += trainer.run.meter.nfe - start_nfe
