@@ -31,7 +31,7 @@ from flash_grpo.models.wan import store_channels_last
 CLIPS_PER_CAPTION = 4
 CAPTION_DROPOUT = 0.1
 CODE_CLIPS = 3000
-POOL_CAPTIONS = {"full": 10_000, "micro": 2_500}
+POOL_CAPTIONS = {"full": 25_000, "micro": 2_500}
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Budget:
 BUDGETS = {
     ("autoencoder", "full"): Budget(2500, 8, 6e-4),
     ("decoder", "full"): Budget(2500, 8, 5e-4),
-    ("denoiser", "full"): Budget(5000, 64, 1e-3),
+    ("denoiser", "full"): Budget(12_000, 64, 1e-3),
     ("autoencoder", "micro"): Budget(1200, 8, 1e-3),
     ("decoder", "micro"): Budget(0, 8, 5e-4),
     ("denoiser", "micro"): Budget(1500, 64, 2e-3),
@@ -286,7 +286,8 @@ def fit_denoiser(
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(5)
                 loss = float(np.mean([float(flow_matching_loss(average, *unseen.batch(16))) for _ in range(8)]))
-            curve.append({"step": step, "minutes": (time.monotonic() - start) / 60, "train": running, "unseen": loss})
+            entry = {"step": step, "minutes": (time.monotonic() - start) / 60, "unseen": loss}
+            curve.append(entry if math.isnan(running) else {**entry, "train": running})
             print(json.dumps(curve[-1]), flush=True)
             save(average, work / "denoiser")
             save_curve(work, "denoiser", curve)

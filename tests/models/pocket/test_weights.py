@@ -85,7 +85,7 @@ def test_text_and_guidance_matter(pocket: VideoModel) -> None:
     prompts = load_prompts("pocket:heldout", 64)
     swapped = prompts[1:] + prompts[:1]
     right = following(pocket, prompts, prompts)
-    assert 0.40 <= right <= 0.90
+    assert 0.40 <= right <= 0.85
     assert following(pocket, swapped, prompts) < right - 0.2, "videos of other prompts must not fit"
     assert following(pocket, prompts, prompts, guidance=1.0) < right, "guidance must help"
 
