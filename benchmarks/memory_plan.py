@@ -21,7 +21,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -82,20 +82,22 @@ SHAPES = (
     Shape("checkpointing-m", True, 4, 64, 12, 1024, 8, size(192, 192, 17, gradient_checkpointing=True)),
     Shape("checkpointing-l", False, 4, 64, 16, 2240, 8, size(320, 320, 17, gradient_checkpointing=True)),
     Shape("full-s", True, 6, 64, 4, 1024, 8, size(96, 96, 17, adapter="full")),
-    Shape("full-m", False, 4, 64, 8, 1024, 8, size(160, 160, 17, adapter="full")),
-    Shape("full-l", True, 6, 64, 8, 2240, 8, size(96, 128, 17, adapter="full", replay_batch=1)),
-    Shape("full-sparing", False, 6, 64, 8, 1536, 8, size(128, 160, 17, adapter="full", gradient_checkpointing=True)),
-    Shape("full-kl-ema", True, 4, 64, 6, 1024, 8, size(96, 128, 17, adapter="full", kl_weight=0.1, ema_decay=0.9)),
-    Shape("lora-kl-ema", False, 4, 64, 6, 1024, 8, size(128, 128, 17, kl_weight=0.1, ema_decay=0.9)),
-    Shape("decode-m", True, 2, 64, 2, 256, 32, size(128, 128, 9, **FEW)),
-    Shape("decode-l", False, 2, 64, 2, 256, 48, size(160, 160, 5, **FEW)),
-    Shape("decode-xl", True, 2, 64, 2, 256, 96, size(128, 160, 5, **FEW)),
-    Shape("decode-long", False, 2, 64, 2, 256, 16, size(128, 128, 33, **FEW)),
-    Shape("independent", True, 4, 64, 6, 1024, 8, size(96, 128, 17, initial_noise="independent", replay_batch=4)),
-    Shape("no-guidance", False, 4, 64, 6, 1024, 8, size(192, 192, 17, guidance_scale=1)),
-    Shape("ffn-lora", True, 4, 64, 6, 2048, 8, size(128, 128, 17, lora_targets=FFN, lora_rank=64)),
-    Shape("long-text", False, 4, 64, 6, 1024, 8, size(64, 64, 9, max_sequence_length=256), 1024),
-    Shape("wide-rollout", True, 4, 64, 2, 2048, 8, size(192, 192, 17, group_size=4, rollout_batch=8, replay_batch=1)),
+    Shape("full-m", False, 4, 64, 6, 1024, 8, size(128, 128, 17, adapter="full")),
+    Shape("full-l", True, 6, 64, 6, 1536, 8, size(96, 96, 17, adapter="full", replay_batch=1)),
+    Shape("full-sparing", False, 4, 64, 8, 1536, 8, size(128, 128, 17, adapter="full", gradient_checkpointing=True)),
+    Shape("full-kl-ema", True, 4, 64, 4, 1024, 8, size(96, 96, 17, adapter="full", kl_weight=0.1, ema_decay=0.9)),
+    Shape("lora-kl-ema", False, 4, 64, 4, 1024, 8, size(96, 128, 17, kl_weight=0.1, ema_decay=0.9)),
+    Shape("decode-m", True, 2, 64, 2, 256, 32, size(96, 128, 9, **FEW)),
+    Shape("decode-l", False, 2, 64, 2, 256, 48, size(96, 128, 5, **FEW)),
+    Shape("decode-xl", True, 2, 64, 2, 256, 96, size(64, 96, 5, **FEW)),
+    Shape("decode-long", False, 2, 64, 2, 256, 16, size(96, 96, 33, **FEW)),
+    Shape("independent", True, 4, 64, 4, 1024, 8, size(96, 96, 17, initial_noise="independent", replay_batch=4)),
+    Shape("no-guidance", False, 4, 64, 4, 1024, 8, size(160, 160, 17, guidance_scale=1)),
+    Shape("ffn-lora", True, 4, 64, 4, 2048, 8, size(96, 128, 17, lora_targets=FFN, lora_rank=64)),
+    Shape("long-text", False, 4, 64, 4, 1024, 8, size(64, 64, 9, max_sequence_length=256), 1024),
+    Shape("wide-rollout", True, 4, 64, 2, 2048, 8, size(128, 160, 17, group_size=4, rollout_batch=8, replay_batch=1)),
+    Shape("bfloat16-lora", False, 4, 64, 6, 1024, 8, size(96, 128, 17, dtype="bfloat16")),
+    Shape("bfloat16-full", False, 4, 64, 6, 1024, 8, size(96, 96, 17, dtype="bfloat16", adapter="full")),
 )
 
 
@@ -106,34 +108,39 @@ def main() -> None:
     parser.add_argument("--load", type=Path, help="compare with measurements made before")
     parser.add_argument("--default-malloc", action="store_true")
     parser.add_argument("--one", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
-    parser.add_argument("--build", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
+    parser.add_argument("--build", nargs="+", metavar="NAME", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     by_name = {shape.name: shape for shape in SHAPES}
     if arguments.build:
-        build(by_name[arguments.build[0]], Path(arguments.build[1]))
+        for name in arguments.build[1:]:
+            build(by_name[name], Path(arguments.build[0]) / name)
         return
     if arguments.one:
         print(json.dumps(measure(by_name[arguments.one[0]], Path(arguments.one[1]))))
         return
     measured = json.loads(arguments.load.read_text()) if arguments.load else {}
-    for name in arguments.shapes:
-        if name not in measured:
-            measured[name] = measure_apart(name, arguments.default_malloc)
-            if arguments.save:
-                arguments.save.write_text(json.dumps(measured, indent=1))
+    todo = [name for name in arguments.shapes if name not in measured]
+    for name, peaks in measure_apart(todo, arguments.default_malloc):
+        measured[name] = peaks
+        if arguments.save:
+            arguments.save.write_text(json.dumps(measured, indent=1))
     report({name: measured[name] for name in arguments.shapes}, by_name)
 
 
-def measure_apart(name: str, default_malloc: bool) -> dict[str, float]:
-    """Peaks of one shape, in fresh processes at low priority: one writes the pipeline, one runs it."""
+def measure_apart(names: Sequence[str], default_malloc: bool) -> Iterator[tuple[str, dict[str, float]]]:
+    """Peaks of shapes, at low priority: one process writes all pipelines, then each shape runs in one of its own."""
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "TRANSFORMERS_VERBOSITY": "error"}
     environment.update({} if default_malloc else MALLOC)
     with tempfile.TemporaryDirectory() as folder:
-        for task in ("--build", "--one"):
-            command = ["nice", "-n", "15", sys.executable, __file__, task, name, folder]
-            output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
-    peaks: dict[str, float] = json.loads(output.splitlines()[-1])
-    return peaks
+
+        def call(*arguments: str) -> str:
+            command = ["nice", "-n", "15", sys.executable, __file__, *arguments]
+            return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+
+        if names:
+            call("--build", folder, *names)
+        for name in names:
+            yield name, json.loads(call("--one", name, str(Path(folder) / name)).splitlines()[-1])
 
 
 def build(shape: Shape, folder: Path) -> None:
@@ -324,23 +331,26 @@ def fit(measured: dict[str, dict[str, float]], shapes: dict[str, Shape]) -> dict
         "decoding": ("DECODE_FIT", planned.DECODE_FIT),
         "forward and backward": ("BACKWARD_FIT", planned.BACKWARD_FIT),
     }
-    names = ["CPU_RUNTIME", *(name for name, _ in scaled.values())]
+    runtimes = {"CPU_RUNTIME": 1e6, "SOLVER_RUNTIME": 1e6}
+    names = [*runtimes, *(name for name, _ in scaled.values())]
     rows, targets = [], []
     for name, peaks in measured.items():
         if not shapes[name].fit:
             continue
-        for phase in ("rollout", "decode", "replay"):
+        for phase in PHASES:
             parts = dict(predict(shapes[name]).phases[phase])
             row = dict.fromkeys(names, 0.0)
-            row["CPU_RUNTIME"] = 1e6
             del parts["runtime"]
+            row["CPU_RUNTIME"] = runtimes["CPU_RUNTIME"]
+            if parts.pop("solver", 0.0):
+                row["SOLVER_RUNTIME"] = runtimes["SOLVER_RUNTIME"]
             for part, (constant, present) in scaled.items():
                 row[constant] += parts.pop(part, 0.0) / present
             rows.append([row[key] / peaks[phase] for key in names])
             targets.append((peaks[phase] - sum(parts.values())) / peaks[phase])
     solution = np.linalg.lstsq(np.array(rows), np.array(targets), rcond=None)[0]
     found = dict(zip(names, (float(value) for value in solution), strict=True))
-    return {**found, "CPU_RUNTIME": found["CPU_RUNTIME"] * 1e6}
+    return {name: value * runtimes.get(name, 1.0) for name, value in found.items()}
 
 
 def report(measured: dict[str, dict[str, float]], shapes: dict[str, Shape]) -> None:

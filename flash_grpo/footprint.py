@@ -30,11 +30,13 @@ ENCODE_BATCH = 32
 """Prompts that `WanModel.encode_prompts` encodes at once."""
 
 # Fitted by benchmarks/memory_plan.py on half of its shapes (float32, one CPU).
-CPU_RUNTIME = 75e6
-"""Bytes that torch and its kernels take at first use: code pages, primitives, thread buffers."""
-FORWARD_FIT = 1.0
-BACKWARD_FIT = 1.0
-DECODE_FIT = 1.0
+CPU_RUNTIME = 67e6
+SOLVER_RUNTIME = 14e6
+"""Bytes that torch and its kernels take at first use (code pages, primitives, thread buffers), and what the deployment
+sampler's linear algebra adds."""
+FORWARD_FIT = 0.94
+BACKWARD_FIT = 1.00
+DECODE_FIT = 1.03
 """Measured over counted bytes of a forward, of a forward with backward, of a decode."""
 
 GPU_CONTEXT = 0.8e9
@@ -168,13 +170,23 @@ def _cast_weights(config: RunConfig, denoiser: Denoiser) -> float:
     return 2.0 * trained_parameters(config, denoiser) if config.dtype == "bfloat16" else 0.0
 
 
-def backward_bytes(config: RunConfig, denoiser: Denoiser, tokens: int, text_tokens: int) -> float:
-    """Peak of a forward with backward: what the layers keep, and the backward of one of them."""
+def backward_bytes(
+    config: RunConfig, denoiser: Denoiser, tokens: int, text_tokens: int, layers_left: int | None = None
+) -> float:
+    """Peak of a forward with backward: what the layers keep, and the backward of one of them.
+
+    `layers_left` counts the layers whose backward is still to come; none means all, where most is kept.
+    """
     table = COUNTED[config.dtype, config.adapter]
-    size, d, layers = precision_bytes(config.dtype), denoiser.width, denoiser.layers
+    size, d = precision_bytes(config.dtype), denoiser.width
+    layers = denoiser.layers if layers_left is None else layers_left
     extra_w, extra_f, ranks, text_ranks = _adapter_kept(config, denoiser)
     kept = (table.kept[0] + extra_w) * d + (table.kept[1] + extra_f) * denoiser.ffn
-    layer = kept * tokens + table.text_kept * d * text_tokens + (ranks * tokens + text_ranks * text_tokens) / layers
+    layer = (
+        kept * tokens
+        + table.text_kept * d * text_tokens
+        + (ranks * tokens + text_ranks * text_tokens) / denoiser.layers
+    )
     outside = table.outside * d * tokens + table.text_outside * d * text_tokens
     text_backward = table.text_backward * d * text_tokens
     cast = _cast_weights(config, denoiser)
@@ -258,7 +270,9 @@ def footprint(
     if aside:
         host["setup"] |= encoding
     if kind == "cpu":
-        runtime = {"runtime": CPU_RUNTIME}
+        # Made channels-last, the autoencoder's weights are copies; what they were read from stays mapped beside them.
+        runtime = {"runtime": CPU_RUNTIME, "autoencoder's file": 4.0 * pipeline.autoencoder.parameters()}
+        device["evaluate"]["solver"] = SOLVER_RUNTIME
         return Footprint({phase: {**parts, **host[phase], **runtime} for phase, parts in device.items()}, {})
     context = {"CUDA context": GPU_CONTEXT}
     rounded = {phase: {k: v * GPU_ROUNDING for k, v in parts.items()} for phase, parts in device.items()}
@@ -308,12 +322,23 @@ def _decoding(pipeline: Pipeline, work: Workload) -> tuple[Autoencoder, Workload
 
 
 def _replay(config: RunConfig, denoiser: Denoiser, work: Workload) -> dict[str, float]:
+    """Of several micro-batches the later ones find all gradients there; a single one has either activations or them."""
     videos = work.replay_states * work.pair
+    tokens, text_tokens = videos * work.tokens, videos * work.text_tokens
     latents = VELOCITY_LATENTS * videos + LOSS_LATENTS * work.replay_members
+    gradients = 4.0 * trained_parameters(config, denoiser)
+    activations = backward_bytes(config, denoiser, tokens, text_tokens)
+    if work.micro_batches == 1:
+        last = backward_bytes(config, denoiser, tokens, text_tokens, layers_left=1)
+        if gradients + last > activations:
+            activations = last
+        else:
+            gradients = 0.0
     return {
+        "gradients": gradients,
         "text": _text_bytes(config, denoiser, work.replay_states, work.pair),
         "latents in flight": 4.0 * latents * work.latent_elements,
-        "forward and backward": backward_bytes(config, denoiser, videos * work.tokens, videos * work.text_tokens),
+        "forward and backward": activations,
     }
 
 

@@ -60,7 +60,7 @@ def workload(config: RunConfig, pipeline: Pipeline, devices: int, evaluated: int
         forward_batch=min(states, config.rollout_batch),
         replay_states=max(sizes),
         replay_members=max(sizes) * (members if shared else 1),
-        micro_batches=len(sizes) * config.inner_updates,
+        micro_batches=len(sizes),
         evaluation_batch=min(config.rollout_batch, config.decode_batch * 4, -(-evaluated // devices)),
         decode_batch=config.decode_batch,
         pair=2 if config.guidance_scale > 1 else 1,
