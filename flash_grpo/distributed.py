@@ -232,6 +232,7 @@ class Runtime:
             store.set(self._failure, json.dumps(asdict(_Words.of(self.rank, error))))
         if self.is_main:
             store.set(self._spoken, "")
+            time.sleep(3 * _CHECK_SECONDS)  # the store may live in this process: let the others hear
             return
         limit = time.monotonic() + PATIENCE.total_seconds()
         while not store.check([self._spoken]) and time.monotonic() < limit:
