@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import pickle
+import signal
 import time
 import traceback
 import warnings
@@ -222,6 +223,9 @@ class Runtime:
         """
         if self.world > 1 and isinstance(error, Exception):
             self._left_alone = True
+            if self.is_main:
+                with suppress(ValueError):  # not the main thread: signals are the owner's business
+                    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of the launcher; the last sentence is still to come
             with suppress(RuntimeError):  # the store lives in the main process or the launcher: they know already
                 self._tell(error)
         self.close()
@@ -248,7 +252,7 @@ class Runtime:
             store = _store()
             words = _Words(**json.loads(store.get(self._failure))) if store.check([self._failure]) else None
         except RuntimeError as error:
-            raise self._lost_contact(error) from error
+            raise self._lost_contact() from error
         self._left_alone = self._left_alone or words is not None
         return words
 
@@ -269,13 +273,13 @@ class Runtime:
             work.wait()
         except RuntimeError as error:
             self.check_peers()
-            raise self._lost_contact(error) from error
+            raise self._lost_contact() from error
 
-    def _lost_contact(self, error: Exception) -> PeerError:
+    def _lost_contact(self) -> PeerError:
         self._left_alone = True
         return PeerError(
-            f"process {self.rank} of {self.world} lost contact with another one ({str(error).splitlines()[0]}); "
-            "it was killed, or ran out of memory, or took too long: look at its machine, then resume"
+            f"process {self.rank} of {self.world} lost contact with another one: that was killed, ran out of memory or "
+            f"took longer than {PATIENCE.total_seconds() / 60:.0f} minutes; look at its machine, then resume the run"
         )
 
     # trackers and end --------------------------------------------------------------------------------------------
