@@ -30,6 +30,7 @@ from typing import Any
 MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 PHASES = ("rollout", "decode", "replay", "evaluate")
 PROMPTS = 64
+MEGA = 1e6
 COMMON: dict[str, Any] = {
     "device": "cpu",
     "threads": 1,
@@ -96,7 +97,7 @@ SHAPES = (
     Shape("ffn-lora", True, 4, 64, 4, 2048, 8, size(96, 128, 17, lora_targets=FFN, lora_rank=64)),
     Shape("long-text", False, 4, 64, 4, 1024, 8, size(64, 64, 9, max_sequence_length=256), 1024),
     Shape("wide-rollout", True, 4, 64, 2, 2048, 8, size(128, 160, 17, group_size=4, rollout_batch=8, replay_batch=1)),
-    Shape("bfloat16-lora", False, 4, 64, 6, 1024, 8, size(96, 128, 17, dtype="bfloat16")),
+    Shape("bfloat16-lora", True, 4, 64, 6, 1024, 8, size(96, 128, 17, dtype="bfloat16")),
     Shape("bfloat16-full", False, 4, 64, 6, 1024, 8, size(96, 96, 17, dtype="bfloat16", adapter="full")),
 )
 
@@ -128,19 +129,27 @@ def main() -> None:
 
 
 def measure_apart(names: Sequence[str], default_malloc: bool) -> Iterator[tuple[str, dict[str, float]]]:
-    """Peaks of shapes, at low priority: one process writes all pipelines, then each shape runs in one of its own."""
+    """Peaks of shapes: one process writes all pipelines, then each shape runs in one of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        if names:
+            run_apart("--build", folder, *names)
+        for name in names:
+            yield name, peaks_apart(name, Path(folder) / name, default_malloc)
+
+
+def peaks_apart(name: str, folder: Path, default_malloc: bool = False) -> dict[str, float]:
+    """Peaks of a shape whose pipeline is in `folder`, measured in a fresh process."""
+    peaks: dict[str, float] = json.loads(run_apart("--one", name, str(folder), default_malloc=default_malloc))
+    return peaks
+
+
+def run_apart(*arguments: str, default_malloc: bool = False) -> str:
+    """The last line that this file prints when run at low priority with these arguments."""
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "TRANSFORMERS_VERBOSITY": "error"}
     environment.update({} if default_malloc else MALLOC)
-    with tempfile.TemporaryDirectory() as folder:
-
-        def call(*arguments: str) -> str:
-            command = ["nice", "-n", "15", sys.executable, __file__, *arguments]
-            return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
-
-        if names:
-            call("--build", folder, *names)
-        for name in names:
-            yield name, json.loads(call("--one", name, str(Path(folder) / name)).splitlines()[-1])
+    command = ["nice", "-n", "15", sys.executable, __file__, *arguments]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+    return output.splitlines()[-1] if output else ""
 
 
 def build(shape: Shape, folder: Path) -> None:
@@ -331,8 +340,8 @@ def fit(measured: dict[str, dict[str, float]], shapes: dict[str, Shape]) -> dict
         "decoding": ("DECODE_FIT", planned.DECODE_FIT),
         "forward and backward": ("BACKWARD_FIT", planned.BACKWARD_FIT),
     }
-    runtimes = {"CPU_RUNTIME": 1e6, "SOLVER_RUNTIME": 1e6}
-    names = [*runtimes, *(name for name, _ in scaled.values())]
+    runtimes = {"runtime": "CPU_RUNTIME", "solver": "SOLVER_RUNTIME", "bfloat16 kernels": "BFLOAT16_RUNTIME"}
+    names = [*runtimes.values(), *(name for name, _ in scaled.values())]
     rows, targets = [], []
     for name, peaks in measured.items():
         if not shapes[name].fit:
@@ -340,17 +349,15 @@ def fit(measured: dict[str, dict[str, float]], shapes: dict[str, Shape]) -> dict
         for phase in PHASES:
             parts = dict(predict(shapes[name]).phases[phase])
             row = dict.fromkeys(names, 0.0)
-            del parts["runtime"]
-            row["CPU_RUNTIME"] = runtimes["CPU_RUNTIME"]
-            if parts.pop("solver", 0.0):
-                row["SOLVER_RUNTIME"] = runtimes["SOLVER_RUNTIME"]
+            for part, constant in runtimes.items():
+                row[constant] = MEGA if parts.pop(part, 0.0) else 0.0
             for part, (constant, present) in scaled.items():
                 row[constant] += parts.pop(part, 0.0) / present
             rows.append([row[key] / peaks[phase] for key in names])
             targets.append((peaks[phase] - sum(parts.values())) / peaks[phase])
     solution = np.linalg.lstsq(np.array(rows), np.array(targets), rcond=None)[0]
     found = dict(zip(names, (float(value) for value in solution), strict=True))
-    return {name: value * runtimes.get(name, 1.0) for name, value in found.items()}
+    return {name: value * (MEGA if name in runtimes.values() else 1.0) for name, value in found.items()}
 
 
 def report(measured: dict[str, dict[str, float]], shapes: dict[str, Shape]) -> None:

@@ -6,9 +6,11 @@ for themselves, scratch memory of kernels) are fitted to measured peaks by `benc
 
 They were measured on a CPU: memory is resident memory above what is there after the imports, attention runs as flash
 attention, whose scratch memory does not grow with the square of the tokens, and every freed tensor goes back to the
-system (glibc keeps freed blocks below 32 MB for itself unless told otherwise: a small run may then show up to twice
-as much). On a GPU the tensors are the same but for three things: the CUDA context and the allocator's rounding are
-added (`GPU_CONTEXT`, `GPU_ROUNDING`), both assumed, not measured; normalisations are fused and keep a little less than
+system. By its defaults glibc keeps freed blocks below 32 MB for itself: a process may then hold up to 2.3 times as much
+as planned here (measured; `MALLOC_MMAP_THRESHOLD_=4194304` in the environment prevents it).
+
+On a GPU the tensors are the same but for three things: the CUDA context and the allocator's rounding are added
+(`GPU_CONTEXT`, `GPU_ROUNDING`), both assumed, not measured; normalisations are fused and keep a little less than
 planned here; and cuDNN may take more scratch memory for the autoencoder's convolutions. What rests on the CPU there
 (prompt embeddings, frames, rewards) is planned as `host`.
 """
@@ -29,11 +31,12 @@ Parts = Mapping[str, float]
 ENCODE_BATCH = 32
 """Prompts that `WanModel.encode_prompts` encodes at once."""
 
-# Fitted by benchmarks/memory_plan.py on half of its shapes (float32, one CPU).
+# Fitted by benchmarks/memory_plan.py on half of its shapes (one CPU, torch 2.13).
 CPU_RUNTIME = 67e6
-SOLVER_RUNTIME = 14e6
+SOLVER_RUNTIME = 15e6
+BFLOAT16_RUNTIME = 60e6
 """Bytes that torch and its kernels take at first use (code pages, primitives, thread buffers), and what the deployment
-sampler's linear algebra adds."""
+sampler's linear algebra and bfloat16 kernels add."""
 FORWARD_FIT = 0.94
 BACKWARD_FIT = 1.00
 DECODE_FIT = 1.03
@@ -272,6 +275,8 @@ def footprint(
     if kind == "cpu":
         # Made channels-last, the autoencoder's weights are copies; what they were read from stays mapped beside them.
         runtime = {"runtime": CPU_RUNTIME, "autoencoder's file": 4.0 * pipeline.autoencoder.parameters()}
+        if config.dtype == "bfloat16":
+            runtime["bfloat16 kernels"] = BFLOAT16_RUNTIME
         device["evaluate"]["solver"] = SOLVER_RUNTIME
         return Footprint({phase: {**parts, **host[phase], **runtime} for phase, parts in device.items()}, {})
     context = {"CUDA context": GPU_CONTEXT}
