@@ -7,7 +7,7 @@ for themselves, scratch memory of kernels) are fitted to measured peaks by `benc
 They were measured on a CPU: memory is resident memory above what is there after the imports, attention runs as flash
 attention, whose scratch memory does not grow with the square of the tokens, and every freed tensor goes back to the
 system. By its defaults glibc keeps freed blocks below 32 MB for itself: a process may then hold up to 2.3 times as much
-as planned here (measured; `MALLOC_MMAP_THRESHOLD_=4194304` in the environment prevents it).
+as planned here (measured; `MALLOC_MMAP_THRESHOLD_=1048576` in the environment prevents it for a third more CPU time).
 
 On a GPU the tensors are the same but for three things: the CUDA context and the allocator's rounding are added
 (`GPU_CONTEXT`, `GPU_ROUNDING`), both assumed, not measured; normalisations are fused and keep a little less than

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -136,7 +137,7 @@ def plan(
     prompts = prompts or prompt_sets(config)
     kind = kind or ("cpu" if config.device == "cpu" or (config.device == "auto" and pipeline.built_in) else "gpu")
     if speed is None and kind == "cpu":
-        speed = cpu_speed(config.threads or 1)
+        speed = cpu_speed(config.threads or os.cpu_count() or 1)
     work = workload(config, pipeline, devices, max(prompts.validation, prompts.heldout))
     cards = _cards(config)
     needed = footprint(config, pipeline, work, prompts.texts, _reward_bytes(cards, work), kind)
@@ -152,7 +153,7 @@ def plan(
         spending=run_spending(config, prompts.validation, prompts.heldout),
         disk=_disk(config, pipeline, prompts),
         duration=_duration(config, pipeline, work, prompts, cards, speed, devices) if speed else None,
-        notes=tuple(_notes(config, prompts, cards)),
+        notes=tuple(_notes(config, prompts, cards, kind)),
     )
 
 
@@ -270,8 +271,10 @@ def _duration(
     return Duration(update, {"setup": encoding, **run}, speed)
 
 
-def _notes(config: RunConfig, prompts: PromptSets, cards: Mapping[str, Card | None]) -> list[str]:
+def _notes(config: RunConfig, prompts: PromptSets, cards: Mapping[str, Card | None], kind: Kind) -> list[str]:
     notes = []
+    if kind == "cpu":
+        notes.append("planned is what tensors need; the C library may hold up to 2.3 times as much for later use")
     if prompts.guessed:
         notes.append(
             f"{', '.join(prompts.guessed)} not found: planned with {prompts.validation} validation and "

@@ -68,7 +68,7 @@ def assumed_speed(name: str, dtype: str) -> Speed:
 def cpu_speed(threads: int) -> Speed:
     """What CPU threads are assumed to reach."""
     speed = threads * CPU_CORE * TERA
-    return Speed(speed, speed, f"assumed: {CPU_CORE} TFLOP/s for each of {threads} CPU threads")
+    return Speed(speed, speed, f"assumed: {CPU_CORE} TFLOP/s on each of {threads} CPU threads")
 
 
 def speed_named(text: str, config: RunConfig, pipeline: Pipeline) -> Speed:

@@ -288,6 +288,16 @@ def test_prompts_can_be_encoded_beside_the_device() -> None:
         load_model(build_config("micro"), torch.device("meta")).encode_prompts(["a red circle"], "")
 
 
+def test_what_is_written_twice_to_spare_the_imports_agrees() -> None:
+    from flash_grpo import plan as planning
+    from flash_grpo import trainer, video
+    from flash_grpo.models import registry
+
+    assert BUILT_IN == registry.BUILT_IN
+    assert planning.VALIDATION_SAMPLES == trainer.VALIDATION_SAMPLES
+    assert planning.SHOWN_AT_LEAST == video.SHOWN_AT_LEAST
+
+
 # disk and time -----------------------------------------------------------------------------------------------------
 
 
