@@ -1,4 +1,4 @@
-"""How well `flash_grpo.footprint` predicts memory: predicted and measured peaks by phase, and the fitted constants.
+"""How well plans predict memory: predicted and measured peaks by phase, and the constants fitted on half of the shapes.
 
     python benchmarks/memory_plan.py [--shapes NAME ...] [--save FILE] [--load FILE] [--default-malloc]
 
@@ -314,10 +314,10 @@ class Update:
 
 def predict(shape: Shape) -> Any:
     """The shape's planned footprint, from configurations alone."""
-    from flash_grpo.architecture import Autoencoder, Denoiser, Pipeline, TextEncoder
-    from flash_grpo.footprint import footprint
+    from flash_grpo.planning.architecture import Autoencoder, Denoiser, Pipeline, TextEncoder
+    from flash_grpo.planning.footprint import footprint
+    from flash_grpo.planning.workload import workload
     from flash_grpo.prompts import load_prompts
-    from flash_grpo.workload import workload
 
     config = configuration(shape, Path("unused"))
     pipeline = Pipeline(

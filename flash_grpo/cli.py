@@ -293,16 +293,16 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Plan a run without its weights: cost, memory, disk and time, and what to change where it does not fit."""
-    from flash_grpo.advice import advise
     from flash_grpo.config import build_config, parse_assignments
     from flash_grpo.plan import plain, plan_for
+    from flash_grpo.planning.advice import advise
 
     planned = plan_for(build_config(preset, parse_assignments(assignments or [])), devices, memory, gpu, speed)
     advice = advise(planned)
     if as_json:
         print(json.dumps({**plain(planned), "advice": advice.plain()}, indent=1))
         return
-    from flash_grpo.plan_report import show_plan
+    from flash_grpo.planning.report import show_plan
 
     show_plan(_console(), planned, advice)
 

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from flash_grpo.architecture import Pipeline, load_pipeline
 from flash_grpo.config import RunConfig
 from flash_grpo.errors import InputError
-from flash_grpo.footprint import Footprint, Kind, footprint, trained_parameters
-from flash_grpo.prompts import load_prompts
-from flash_grpo.rewards.registry import Card, load_card
-from flash_grpo.speed import Speed, as_json, assumed_speed, cpu_speed, gpu_named, speed_named
-from flash_grpo.workload import (
+from flash_grpo.planning.architecture import Pipeline, load_pipeline
+from flash_grpo.planning.footprint import Footprint, Kind, footprint, trained_parameters
+from flash_grpo.planning.speed import Speed, as_json, assumed_speed, cpu_speed, gpu_named, speed_named
+from flash_grpo.planning.workload import (
     Spending,
     Workload,
     evaluated_videos,
@@ -24,6 +22,8 @@ from flash_grpo.workload import (
     validations,
     workload,
 )
+from flash_grpo.prompts import load_prompts
+from flash_grpo.rewards.registry import Card, load_card
 
 GB = 1e9
 VALIDATION_SAMPLES = 4

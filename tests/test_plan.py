@@ -17,19 +17,19 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import UMT5Config, UMT5EncoderModel
 
-from flash_grpo.advice import advise
-from flash_grpo.architecture import BUILT_IN, load_pipeline, shipped
 from flash_grpo.config import RunConfig, build_config, parse_assignments, with_overrides
 from flash_grpo.errors import InputError
 from flash_grpo.events import read_events
-from flash_grpo.footprint import backward_bytes, denoiser_bytes
 from flash_grpo.models.registry import built_in_folder, load_model
 from flash_grpo.plan import GB, plain, plan, plan_for
+from flash_grpo.planning.advice import advise
+from flash_grpo.planning.architecture import BUILT_IN, load_pipeline, shipped
+from flash_grpo.planning.footprint import backward_bytes, denoiser_bytes
+from flash_grpo.planning.speed import assumed_speed, gpus, speed_named
+from flash_grpo.planning.workload import backward_cost, micro_batch_states, rollout_spending, run_spending, validations
 from flash_grpo.replay import micro_batches
 from flash_grpo.rollout import GroupPlan, GroupRollout
-from flash_grpo.speed import assumed_speed, gpus, speed_named
 from flash_grpo.trainer import train
-from flash_grpo.workload import backward_cost, micro_batch_states, rollout_spending, run_spending, validations
 from tests.tiny import config_for
 
 COMMAND = [sys.executable, "-m", "flash_grpo.cli", "plan"]
@@ -405,8 +405,8 @@ def test_the_command_prints_a_plan_and_its_json() -> None:
 
 def test_planning_needs_no_torch() -> None:
     code = (
-        "import sys\nfrom flash_grpo.advice import advise\nfrom flash_grpo.config import build_config\n"
-        "from flash_grpo.plan import plan, plain\nimport flash_grpo.plan_report\n"
+        "import sys\nfrom flash_grpo.planning.advice import advise\nfrom flash_grpo.config import build_config\n"
+        "from flash_grpo.plan import plan, plain\nimport flash_grpo.planning.report\n"
         "p = plan(build_config('wan2.1-14b'), memory_gb=48)\nplain(p), advise(p)\n"
         "print([name for name in ('torch', 'diffusers', 'transformers') if name in sys.modules])"
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flash_grpo.architecture import Pipeline
 from flash_grpo.config import RunConfig
 from flash_grpo.errors import InputError
+from flash_grpo.planning.architecture import Pipeline
 from flash_grpo.schedule import draw_step
 
 

@@ -13,8 +13,8 @@ import yaml
 from flash_grpo.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
-    from flash_grpo.architecture import Pipeline
     from flash_grpo.config import RunConfig
+    from flash_grpo.planning.architecture import Pipeline
 
 TERA = 1e12
 REACHED = {"bfloat16": 0.4, "float32": 0.5}
@@ -46,7 +46,7 @@ class Gpu:
 @lru_cache(maxsize=1)
 def gpus() -> Mapping[str, Gpu]:
     """The GPUs known by name."""
-    text = (resources.files("flash_grpo") / "plan_data" / "gpus.yaml").read_text(encoding="utf-8")
+    text = (resources.files("flash_grpo.planning") / "data" / "gpus.yaml").read_text(encoding="utf-8")
     return {name: Gpu(**entry) for name, entry in yaml.safe_load(text).items()}
 
 
@@ -74,7 +74,7 @@ def cpu_speed(threads: int) -> Speed:
 def speed_named(text: str, config: RunConfig, pipeline: Pipeline) -> Speed:
     """Read `--speed`: a number in TFLOP/s, or `measure` to time this machine."""
     if text == "measure":
-        from flash_grpo.calibrate import measured_speed
+        from flash_grpo.planning.calibrate import measured_speed
 
         return measured_speed(config, pipeline)
     try:

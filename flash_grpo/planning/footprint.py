@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from flash_grpo.architecture import Autoencoder, Denoiser, Pipeline, TextEncoder
 from flash_grpo.config import RunConfig
-from flash_grpo.workload import Workload
+from flash_grpo.planning.architecture import Autoencoder, Denoiser, Pipeline, TextEncoder
+from flash_grpo.planning.workload import Workload
 
 Kind = Literal["cpu", "gpu"]
 Parts = Mapping[str, float]

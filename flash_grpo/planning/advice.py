@@ -8,7 +8,7 @@ from typing import Any
 
 from flash_grpo.config import RunConfig
 from flash_grpo.plan import GB, Plan, plan
-from flash_grpo.speed import TERA, Speed
+from flash_grpo.planning.speed import TERA, Speed
 
 NOMINAL = Speed(100 * TERA, 30 * TERA, "for comparing alone")
 """Extra time is a ratio, so where no speed is known any GPU's serves."""

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from rich.console import Console
 from rich.table import Table
 
-from flash_grpo.advice import Advice, Change
-from flash_grpo.architecture import Pipeline
 from flash_grpo.console import duration
-from flash_grpo.footprint import trained_parameters
 from flash_grpo.plan import GB, Plan
+from flash_grpo.planning.advice import Advice, Change
+from flash_grpo.planning.architecture import Pipeline
+from flash_grpo.planning.footprint import trained_parameters
 
 PARTS_SHOWN = 4
 

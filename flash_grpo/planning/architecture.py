@@ -317,7 +317,7 @@ def load_pipeline(model: str) -> Pipeline:
 @lru_cache(maxsize=1)
 def shipped() -> dict[str, dict[str, Any]]:
     """Configurations of published pipelines, by hub id."""
-    text = (resources.files("flash_grpo") / "plan_data" / "wan2.1.yaml").read_text(encoding="utf-8")
+    text = (resources.files("flash_grpo.planning") / "data" / "wan2.1.yaml").read_text(encoding="utf-8")
     pipelines: dict[str, dict[str, Any]] = yaml.safe_load(text)["pipelines"]
     return pipelines
 

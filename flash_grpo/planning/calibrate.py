@@ -11,11 +11,11 @@ from statistics import median
 import torch
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
 
-from flash_grpo.architecture import Autoencoder, Denoiser, Pipeline
 from flash_grpo.config import RunConfig
 from flash_grpo.models.registry import resolve_device
 from flash_grpo.models.wan import store_channels_last
-from flash_grpo.speed import Speed
+from flash_grpo.planning.architecture import Autoencoder, Denoiser, Pipeline
+from flash_grpo.planning.speed import Speed
 
 LAYERS = 2
 BUDGET = {"cpu": 4e11, "cuda": 4e13}
