@@ -12,7 +12,7 @@ import pytest
 from flash_grpo.checkpoint import saved_updates
 from flash_grpo.control import Interrupted, Requests, ask, listening
 from flash_grpo.errors import InputError
-from flash_grpo.events import Metrics, Progress, RunStarted, read_events
+from flash_grpo.events import Metrics, Progress, read_events
 from flash_grpo.trainer import resume
 from tests.runs import at, of_type, run, summary_of
 
@@ -114,11 +114,3 @@ def test_unknown_requests_and_folders_are_refused(tmp_path: Path) -> None:
         ask(tmp_path, "puase")
     with pytest.raises(InputError, match="is no run folder"):
         ask(tmp_path, "pause")
-
-
-def test_what_was_asked_before_the_run_began_is_forgotten(tiny_folder: Path, tmp_path: Path) -> None:
-    output = tmp_path / "run"
-    (output / "control").mkdir(parents=True)
-    (output / "control" / "stop").touch()
-    run(tiny_folder, output, at(RunStarted, lambda: None), updates=1)
-    assert summary_of(output)["status"] == "done"
