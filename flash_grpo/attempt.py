@@ -7,7 +7,7 @@ import logging
 import platform
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -61,11 +61,12 @@ def _opened(
     resume: bool,
     take_over: bool,
 ) -> Iterator[Run]:
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    requests = Requests(folder)
     with ExitStack() as stack:
-        runtime = stack.enter_context(closing(Runtime(config, folder)))
+        runtime = stack.enter_context(Runtime(config, folder))
+        folder = runtime.broadcast(folder)  # a default name holds the time, and clocks differ
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        requests = Requests(folder)
         ownership = _occupy(stack, folder, resume, take_over) if runtime.is_main else None
         runtime.barrier()
         stack.enter_context(listening(requests))
@@ -161,11 +162,12 @@ def evaluate_run(folder: Path) -> dict[str, Any]:
     if checkpoint is None:
         raise InputError(f"the run {folder} has no checkpoint yet; train it first")
     config = load_config(folder / "config.yaml")
-    if config.threads:
-        torch.set_num_threads(config.threads)
     with ExitStack() as stack:
-        runtime = stack.enter_context(closing(Runtime(config, folder)))
-        ownership = _occupy(stack, folder, resume=True, take_over=False)
+        runtime = stack.enter_context(Runtime(config, folder))
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        ownership = _occupy(stack, folder, resume=True, take_over=False) if runtime.is_main else None
+        runtime.barrier()
         run = Run(config, folder, preset_of(folder), runtime, Requests(folder), ownership=ownership)
         weights = load_weights(checkpoint)  # a damaged one is refused before anything is written
         before = run.evaluate(run.heldout, config.videos_saved)  # a fresh adapter changes nothing: the base model
@@ -176,7 +178,8 @@ def evaluate_run(folder: Path) -> dict[str, Any]:
         # A run that was killed has left no summary.
         known = read_summary(folder) or run.summary("interrupted", updates=int(checkpoint.name))
         summary = {**known, **run.compared(int(checkpoint.name), before.scores, after.scores)}
-        write_atomic(folder / "summary.json", json.dumps(summary, indent=1))
+        if runtime.is_main:
+            write_atomic(folder / "summary.json", json.dumps(summary, indent=1))
         return summary
 
 
@@ -188,7 +191,9 @@ def claim_folder(folder: Path) -> None:
 
     What a run left that was refused while it was set up is no obstacle, and is cleared away.
     """
-    found = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {"a file"} if folder.exists() else set()
+    found = {"a file"} if folder.exists() else set()
+    if folder.is_dir():
+        found = {entry.name for entry in folder.iterdir() if not entry.match("log-*.txt")}  # of processes beside
     ours = not found or (found <= SET_UP_FILES and bool(found & {"events.jsonl", "lock"}))
     if not ours:
         if (folder / "config.yaml").is_file():

@@ -92,12 +92,21 @@ def _quiet_libraries() -> None:
         "TRANSFORMERS_VERBOSITY": "error",
         "DIFFUSERS_VERBOSITY": "error",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",  # no stack traces when another process of the run ends
     }.items():
         os.environ.setdefault(name, value)
 
 
+def _speaks() -> bool:
+    """Whether this process has the terminal: of several that train together, only the main one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def _complain(sentence: str) -> None:
-    print(f"flash-grpo: {sentence}", file=sys.stderr)
+    if _speaks():
+        print(f"flash-grpo: {sentence}", file=sys.stderr)
+    else:
+        time.sleep(1)  # a launcher ends all processes with the first that exits: let the main one speak
 
 
 def _first_line(error: Exception) -> str:
@@ -109,7 +118,8 @@ def _console() -> Console:
     from rich.console import Console
 
     # Not a terminal: no wrapping at 80 columns, so that a table in a log or a pipe stays whole.
-    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=160)
+    width = None if sys.stdout.isatty() else 160
+    return Console(highlight=False, width=width, quiet=not _speaks())
 
 
 def _version(wanted: bool) -> None:
@@ -185,7 +195,8 @@ def _follow(folder: Path, work: Callable[[Subscriber], Mapping[str, Any]]) -> No
         if isinstance(error, OwnershipLost):
             _complain(str(error))
         else:
-            _complain(f"the run failed: {_first_line(error)}{_log_of(folder)}")
+            details = _log_of(folder) if _speaks() else ""
+            _complain(f"the run failed: {_first_line(error)}{details}")
         raise typer.Exit(FAILED) from None
     _show_summary(console, summary, folder)
 

@@ -85,23 +85,25 @@ class GroupRollout:
 class Meter:
     """Counts network evaluations: `nfe` forwards alone (a guidance pair counts two), `cost` with backwards.
 
-    `after_forward` is called after each forward; it may raise to interrupt the work.
+    `after_forward` is called after each forward; it may raise to interrupt the work. Where `processes` of them share
+    the work evenly, each counts for all.
     """
 
-    def __init__(self, after_forward: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, after_forward: Callable[[], None] = lambda: None, processes: int = 1) -> None:
+        self.processes = processes
         self.nfe = 0
         self.cost = 0.0
         self._after_forward = after_forward
 
     def forward(self, evaluations: int) -> None:
         """Count forwards."""
-        self.nfe += evaluations
-        self.cost += evaluations
+        self.nfe += evaluations * self.processes
+        self.cost += evaluations * self.processes
         self._after_forward()
 
     def backward(self, evaluations: int, ratio: float) -> None:
         """Count backwards, each worth `ratio` forwards."""
-        self.cost += evaluations * ratio
+        self.cost += evaluations * self.processes * ratio
 
 
 def initial_latents(sampler: Sampler, update: int, plan: GroupPlan) -> torch.Tensor:

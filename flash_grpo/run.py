@@ -67,7 +67,7 @@ class Run:
         self.restored = restored
         self.course = restored_course(restored.document) if restored else Course()
         self.started = time.monotonic() - self.course.seconds
-        self.meter = Meter(self.between_forwards)
+        self.meter = Meter(self.between_forwards, runtime.world)
         self.meter.nfe, self.meter.cost = self.course.nfe, self.course.cost
         self.rewards = RewardSet(config.rewards, config.reward_options, config.reward_timeout)
         train, validation, heldout = _load_prompt_sets(config)
@@ -143,6 +143,7 @@ class Run:
 
     def between_forwards(self) -> None:
         """Raise Interrupted if the run shall end; the weights are those of the last complete update."""
+        self.runtime.check_peers()
         self.requests.interruption_point(alone=self.runtime.world == 1)
 
     def finish(
@@ -193,7 +194,8 @@ class Run:
     def evaluate(self, chosen: EvaluationSet, videos: int) -> EvaluationResult:
         """Generate and score one evaluation set with the present weights, keeping the first `videos` videos."""
         with self.requests.at_once():
-            return evaluate(self.model, self.config, self.rewards, self.embeddings, chosen, self.meter, videos)
+            parts = self.model, self.config, self.rewards, self.embeddings
+            return evaluate(*parts, chosen, self.meter, videos, self.runtime)
 
     def keep_evaluation(self, update: int, chosen: EvaluationSet, result: EvaluationResult, nfe: int = 0) -> None:
         """Write an evaluation's videos and per-prompt scores into the folder."""

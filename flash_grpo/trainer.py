@@ -199,7 +199,7 @@ class Trainer:
         config, run = self.config, self.run
         own = run.runtime.own_groups(config.prompts_per_update)
         self.optimizer.zero_grad(set_to_none=True)
-        return replay(
+        own_report = replay(
             model=run.model,
             sampler=run.sampler,
             embeddings=run.embeddings,
@@ -210,6 +210,7 @@ class Trainer:
             backward=run.runtime.backward,
             meter=run.meter,
         )
+        return ReplayReport.total(run.runtime.gather_values(own_report))
 
     def _learn(self, batch: UpdateBatch) -> tuple[ReplayReport, float]:
         """`inner_updates` optimiser steps on one batch; the report is of the first, on-policy one."""
@@ -238,7 +239,8 @@ class Trainer:
         run = self.run
         told = {(r.update, r.data["split"]) for r in read_events(run.folder) if r.type == Evaluation.type}
         for chosen in (run.validation, run.heldout):
-            known = read_scores(run.folder, 0, chosen.split, chosen.prompts, list(self.config.rewards))
+            own = read_scores(run.folder, 0, chosen.split, chosen.prompts, list(self.config.rewards))
+            known = run.runtime.broadcast(own)
             if known is None:
                 spent = run.meter.nfe
                 result = self._evaluate(chosen)
@@ -246,7 +248,8 @@ class Trainer:
             else:
                 self.before[chosen.split] = known.rewards
                 if run.restored is None:  # a checkpoint's counters hold it already
-                    run.meter.forward(known.nfe)
+                    run.meter.nfe += known.nfe  # counted over all processes already
+                    run.meter.cost += known.nfe
             if (0, chosen.split) not in told:
                 scores = summarize(self.before[chosen.split])
                 run.emit(Evaluation(0, chosen.split, scores, len(chosen.prompts)))
@@ -308,6 +311,7 @@ class Trainer:
 
     def report(self) -> dict[str, Any]:
         """Look at the held-out set with the best checkpoint, and write summary, chart and contact sheet."""
+        self.run.runtime.barrier()  # until the main process has written the last checkpoint
         shown = self._put_best_weights()
         after = self._evaluate(self.run.heldout)
         event = Evaluation(shown, "heldout", summarize(after.scores), len(self.run.heldout.prompts), True)
