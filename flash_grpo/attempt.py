@@ -88,16 +88,23 @@ def _opened(
             yield run
         except OwnershipLost:
             raise
-        except Interrupted as stop:
-            event = Finished(stop.status, f"The run was {stop.status}; its last checkpoint is kept.")
-            _last_words(folder, log, event, _summary_so_far(run, config, preset, stop.status))
-            raise
         except Exception as error:
+            if stop := _interruption(error):
+                event = Finished(stop.status, f"The run was {stop.status}; its last checkpoint is kept.")
+                _last_words(folder, log, event, _summary_so_far(run, config, preset, stop.status))
+                raise stop from None
             logging.getLogger(__name__).error("%s", traceback.format_exc())
             message = _sentence(error, folder)
             summary = {**_summary_so_far(run, config, preset, "failed"), "error": message}
             _last_words(folder, log, Failed(message), summary)
             raise
+
+
+def _interruption(error: BaseException | None) -> Interrupted | None:
+    """The interruption behind an error: libraries turn what is raised while they import or load into their own."""
+    while error is not None and not isinstance(error, Interrupted):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _occupy(stack: ExitStack, folder: Path, resume: bool, take_over: bool) -> Ownership:

@@ -114,3 +114,19 @@ def test_unknown_requests_and_folders_are_refused(tmp_path: Path) -> None:
         ask(tmp_path, "puase")
     with pytest.raises(InputError, match="is no run folder"):
         ask(tmp_path, "pause")
+
+
+def test_a_signal_that_a_library_wraps_is_still_a_stop(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except Exception as error:
+            raise RuntimeError("failed to import") from error
+
+    monkeypatch.setattr("flash_grpo.run.load_model", load)
+    with pytest.raises(Interrupted):
+        run(tiny_folder, tmp_path / "run")
+    assert summary_of(tmp_path / "run")["status"] == "interrupted"
+    assert read_events(tmp_path / "run")[-1].type == "finished"
