@@ -6,7 +6,7 @@ import json
 import logging
 import platform
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +16,7 @@ import torch
 
 from flash_grpo.checkpoint import Restored, clear_leftovers, load_weights, put_weights, read_pointer
 from flash_grpo.config import RunConfig, dump_config, load_config
-from flash_grpo.control import Interrupted, Requests, listening
+from flash_grpo.control import Requests, interruption_behind, listening
 from flash_grpo.distributed import Runtime
 from flash_grpo.errors import InputError
 from flash_grpo.events import EventLog, Failed, Finished, Resumed, RunStarted, Subscriber, Warning_
@@ -24,6 +24,7 @@ from flash_grpo.files import disk_problem, write_atomic
 from flash_grpo.ownership import Ownership, OwnershipLost, take_ownership
 from flash_grpo.resume import preset_of, restore_point
 from flash_grpo.run import Run, read_summary, summary_content
+from flash_grpo.task import Task, reporting
 from flash_grpo.training_state import Course
 
 PACKAGES = ("torch", "diffusers", "transformers", "accelerate", "peft", "safetensors")
@@ -89,7 +90,7 @@ def _opened(
         except OwnershipLost:
             raise
         except Exception as error:
-            if stop := _interruption(error):
+            if stop := interruption_behind(error):
                 event = Finished(stop.status, f"The run was {stop.status}; its last checkpoint is kept.")
                 _last_words(folder, log, event, _summary_so_far(run, config, preset, stop.status))
                 raise stop from None
@@ -98,13 +99,6 @@ def _opened(
             summary = {**_summary_so_far(run, config, preset, "failed"), "error": message}
             _last_words(folder, log, Failed(message), summary)
             raise
-
-
-def _interruption(error: BaseException | None) -> Interrupted | None:
-    """The interruption behind an error: libraries turn what is raised while they import or load into their own."""
-    while error is not None and not isinstance(error, Interrupted):
-        error = error.__cause__ or error.__context__
-    return error
 
 
 def _occupy(stack: ExitStack, folder: Path, resume: bool, take_over: bool) -> Ownership:
@@ -158,10 +152,11 @@ def _sentence(error: Exception, folder: Path) -> str:
     return str(error) or type(error).__name__
 
 
-def evaluate_run(folder: Path) -> dict[str, Any]:
+def evaluate_run(folder: Path, task: Task | None = None) -> dict[str, Any]:
     """Repeat the held-out comparison of a run's best checkpoint with its base model.
 
     Rewrites videos, contact sheet, chart and the comparison in the summary; what the training cost stays as it was.
+    `task` is told the progress in videos and the comparison, and may end the work.
     """
     if not (folder / "config.yaml").is_file():
         raise InputError(f"{folder} is no run folder: it holds no config.yaml; name the folder that train wrote")
@@ -170,24 +165,40 @@ def evaluate_run(folder: Path) -> dict[str, Any]:
         raise InputError(f"the run {folder} has no checkpoint yet; train it first")
     config = load_config(folder / "config.yaml")
     with ExitStack() as stack:
+        task = task or stack.enter_context(reporting())
         runtime = stack.enter_context(Runtime(config, folder))
         if config.threads:
             torch.set_num_threads(config.threads)
         ownership = _occupy(stack, folder, resume=True, take_over=False) if runtime.is_main else None
         runtime.barrier()
-        run = Run(config, folder, preset_of(folder), runtime, Requests(folder), ownership=ownership)
-        weights = load_weights(checkpoint)  # a damaged one is refused before anything is written
-        before = run.evaluate(run.heldout, config.videos_saved)  # a fresh adapter changes nothing: the base model
-        run.keep_evaluation(0, run.heldout, before)
-        put_weights(dict(run.model.trainable()), weights)
-        after = run.evaluate(run.heldout, config.videos_saved)
-        run.keep_evaluation(int(checkpoint.name), run.heldout, after)
-        # A run that was killed has left no summary.
-        known = read_summary(folder) or run.summary("interrupted", updates=int(checkpoint.name))
-        summary = {**known, **run.compared(int(checkpoint.name), before.scores, after.scores)}
+        task.progress("setup", 0, 1)
+        with task.at_once():
+            run = Run(config, folder, preset_of(folder), runtime, task.requests, ownership=ownership)
+            weights = load_weights(checkpoint)  # a damaged one is refused before anything is written
+        summary = _compare_again(run, task, weights, int(checkpoint.name))
         if runtime.is_main:
             write_atomic(folder / "summary.json", json.dumps(summary, indent=1))
         return summary
+
+
+def _compare_again(run: Run, task: Task, weights: Mapping[str, torch.Tensor], update: int) -> dict[str, Any]:
+    """Evaluate the base model and a checkpoint anew; returns the run's summary with their comparison."""
+    total, world = len(run.heldout.prompts), run.runtime.world
+
+    def told(before: int) -> Callable[[int], None]:
+        return lambda videos: task.progress("evaluate", before + min(videos * world, total), 2 * total)
+
+    task.progress("evaluate", 0, 2 * total)
+    before = run.evaluate(run.heldout, run.config.videos_saved, told(0))  # a fresh adapter changes nothing
+    run.keep_evaluation(0, run.heldout, before)
+    put_weights(dict(run.model.trainable()), weights)
+    after = run.evaluate(run.heldout, run.config.videos_saved, told(total))
+    run.keep_evaluation(update, run.heldout, after)
+    compared = run.compared(update, before.scores, after.scores)
+    task.result = {"run": str(run.folder.resolve()), "update": update, "videos": 2 * total, **compared}
+    # A run that was killed has left no summary.
+    known = read_summary(run.folder) or run.summary("interrupted", updates=update)
+    return {**known, **compared}
 
 
 SET_UP_FILES = {"config.yaml", "events.jsonl", "log.txt", "summary.json", "control", "lock"}

@@ -136,6 +136,31 @@ def saved_updates(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in (folder / "checkpoints").glob("[0-9]*") if path.name.isdigit())
 
 
+def choose_checkpoint(run: Path, which: str) -> Path:
+    """Folder of the checkpoint that `best`, `latest` or an update's number names; InputError if there is none."""
+    saved = saved_updates(run)
+    if not saved:
+        raise InputError(f"the run {run} has no checkpoint yet; train it until it has saved one")
+    if which.isdecimal():
+        if int(which) not in saved:
+            raise InputError(
+                f"the run {run} has no checkpoint of update {int(which)}; choose one of {', '.join(map(str, saved))}"
+            )
+        return run / "checkpoints" / f"{int(which):06d}"
+    if which not in ("best", "latest"):
+        raise InputError(f"expected a checkpoint as best, latest or the number of an update, got {which!r}")
+    try:
+        found = read_pointer(run, which)
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(f"cannot read {run / 'pointers.json'} ({error}); give --checkpoint {saved[-1]}") from error
+    if found is None or not found.is_dir():
+        reason = "none was better than the base model on the validation prompts" if which == "best" else "none is named"
+        raise InputError(
+            f"the run {run} has no {which} checkpoint: {reason}; give --checkpoint {saved[-1]} to take that one"
+        )
+    return found
+
+
 def prune(folder: Path, keep: set[int]) -> None:
     """Delete all checkpoints but the updates in `keep`."""
     for update in set(saved_updates(folder)) - keep:

@@ -26,6 +26,13 @@ class Interrupted(Exception):
         self.status = status
 
 
+def interruption_behind(error: BaseException | None) -> Interrupted | None:
+    """The interruption behind an error: libraries turn what is raised while they import or load into their own."""
+    while error is not None and not isinstance(error, Interrupted):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 def ask(folder: Path, request: str) -> None:
     """Put a request into RUN/control; the run reads it between updates and acknowledges it by an event."""
     if request not in REQUESTS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,17 +84,19 @@ def evaluate(
     meter: Meter,
     keep_videos: int = 0,
     runtime: Runtime | None = None,
+    done: Callable[[int], None] = lambda videos: None,
 ) -> EvaluationResult:
     """Generate one video per prompt and score it with every reward.
 
     The prompts are shared out over the processes of `runtime`; the scores are those one process alone would find.
+    `done` is told how many videos of this process's share are done.
     """
     everything = range(len(chosen.prompts))
     if runtime is None:
-        return _evaluate_share(model, config, rewards, embeddings, chosen, everything, meter, keep_videos)
+        return _evaluate_share(model, config, rewards, embeddings, chosen, everything, meter, keep_videos, done)
     start = meter.nfe
     share = runtime.own_groups(len(everything))
-    own = _evaluate_share(model, config, rewards, embeddings, chosen, share, meter, keep_videos)
+    own = _evaluate_share(model, config, rewards, embeddings, chosen, share, meter, keep_videos, done)
     _level(meter, start, runtime)
     parts = [part for part in runtime.gather_values(own.scores) if part]
     videos = [frames for part in runtime.gather_values(own.videos, to_main=True) for frames in part]
@@ -118,6 +120,7 @@ def _evaluate_share(
     share: range,
     meter: Meter,
     keep_videos: int,
+    done: Callable[[int], None],
 ) -> EvaluationResult:
     """Scores of the prompts in `share`, and the videos of those among the set's first `keep_videos` prompts."""
     shape = model.latent_shape(config.frames, config.height, config.width)
@@ -135,6 +138,7 @@ def _evaluate_share(
         for name, values in rewards.score(batch_, group_size=1).items():
             scores.setdefault(name, []).append(values)
         videos.extend(to_uint8(f) for f in frames[: max(0, keep_videos - start)])
+        done(part.stop - share.start)
     return EvaluationResult({name: torch.cat(parts) for name, parts in scores.items()}, videos)
 
 

@@ -186,7 +186,7 @@ class EventLog:
         self._subscribers: list[Subscriber] = []
         self._lock = threading.Lock()
         existing = self.path.read_bytes() if self.path.exists() else b""
-        self._seq = max((record.seq for record in _parse(existing)), default=0)
+        self._seq = max((record.seq for record in parse_records(existing)), default=0)
         self._file = self.path.open("ab", buffering=0)
         if existing and not existing.endswith(b"\n"):
             self._file.write(b"\n")
@@ -243,7 +243,8 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"expected a JSON value in an event, got {type(value).__name__}: convert it before emitting")
 
 
-def _parse(content: bytes) -> list[Record]:
+def parse_records(content: bytes) -> list[Record]:
+    """The events in lines of a log; a line torn by a crash, or that is no event, is left out."""
     records = []
     for line in content.split(b"\n"):
         try:
@@ -264,7 +265,7 @@ def read_events(path: Path, fold: bool = True) -> list[Record]:
     A missing file reads as no events; torn lines are skipped.
     """
     file = path / "events.jsonl" if path.is_dir() else path
-    records = _parse(file.read_bytes()) if file.exists() else []
+    records = parse_records(file.read_bytes()) if file.exists() else []
     return _fold(records) if fold else records
 
 

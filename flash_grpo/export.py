@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 
-from flash_grpo.checkpoint import PREFIX, load_weights, read_pointer
+from flash_grpo.checkpoint import PREFIX, choose_checkpoint, load_weights
 from flash_grpo.config import RunConfig, load_config
 from flash_grpo.doctor import adapter_problem
 from flash_grpo.errors import InputError, unknown_name
 from flash_grpo.export_files import (
     FORMAT_VERSION,
+    RECORD,
     appearing,
     copy_checked,
     read_tensors,
@@ -125,40 +126,22 @@ def export_run(run: Path, kind: str, which: str = "best", output: Path | None = 
     return target
 
 
+def export_result(folder: Path) -> dict[str, Any]:
+    """What an export wrote, for programs: its folder, facts, and size and SHA-256 of every file."""
+    record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    return {"folder": str(folder.resolve()), **record}
+
+
 def read_source(run: Path, which: str) -> Source:
     """Configuration and verified weights of a run's checkpoint; InputError if they cannot or must not be exported."""
     if not (run / "config.yaml").is_file():
         raise InputError(f"{run} is no run folder: it holds no config.yaml; name the folder that train wrote")
     config = load_config(run / "config.yaml")
-    checkpoint = _checkpoint(run, which)
+    checkpoint = choose_checkpoint(run, which)
     weights = {name.removeprefix(PREFIX): tensor for name, tensor in load_weights(checkpoint).items()}
     if problem := adapter_problem(weights):
         raise InputError(f"{checkpoint} is not exported: {problem}")
     return Source(run, int(checkpoint.name), config, weights, base_folder(config))
-
-
-def _checkpoint(run: Path, which: str) -> Path:
-    saved = sorted(int(path.name) for path in (run / "checkpoints").glob("[0-9]*") if path.name.isdigit())
-    if not saved:
-        raise InputError(f"the run {run} has no checkpoint yet; train it until it has saved one")
-    if which.isdecimal():
-        if int(which) not in saved:
-            raise InputError(
-                f"the run {run} has no checkpoint of update {int(which)}; choose one of {', '.join(map(str, saved))}"
-            )
-        return run / "checkpoints" / f"{int(which):06d}"
-    if which not in ("best", "latest"):
-        raise InputError(f"expected a checkpoint as best, latest or the number of an update, got {which!r}")
-    try:
-        found = read_pointer(run, which)
-    except (OSError, ValueError, AttributeError) as error:
-        raise InputError(f"cannot read {run / 'pointers.json'} ({error}); give --checkpoint {saved[-1]}") from error
-    if found is None or not found.is_dir():
-        reason = "none was better than the base model on the validation prompts" if which == "best" else "none is named"
-        raise InputError(
-            f"the run {run} has no {which} checkpoint: {reason}; give --checkpoint {saved[-1]} to export it"
-        )
-    return found
 
 
 def _facts(source: Source, kind: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -191,11 +191,16 @@ class Run:
             write_atomic(self.folder / "summary.json", json.dumps(content, indent=1))
         return content
 
-    def evaluate(self, chosen: EvaluationSet, videos: int) -> EvaluationResult:
-        """Generate and score one evaluation set with the present weights, keeping the first `videos` videos."""
+    def evaluate(
+        self, chosen: EvaluationSet, videos: int, done: Callable[[int], None] = lambda videos: None
+    ) -> EvaluationResult:
+        """Generate and score one evaluation set with the present weights, keeping the first `videos` videos.
+
+        `done` is told how many videos of this process's share are done.
+        """
         with self.requests.at_once():
             parts = self.model, self.config, self.rewards, self.embeddings
-            return evaluate(*parts, chosen, self.meter, videos, self.runtime)
+            return evaluate(*parts, chosen, self.meter, videos, self.runtime, done)
 
     def keep_evaluation(self, update: int, chosen: EvaluationSet, result: EvaluationResult, nfe: int = 0) -> None:
         """Write an evaluation's videos and per-prompt scores into the folder."""

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from flash_grpo import cli
+from flash_grpo.commands.planning import parse_candidates
 from flash_grpo.errors import InputError
 from flash_grpo.events import Evaluation, Metrics, Progress, RunStarted
 
@@ -184,11 +185,11 @@ def test_the_schedule_is_drawn_and_tabled(
 
 
 def test_candidates_are_a_range_or_one_step() -> None:
-    assert cli.parse_candidates("2..4", 20) == [2, 3, 4]
-    assert cli.parse_candidates("3", 20) == [3]
+    assert parse_candidates("2..4", 20) == [2, 3, 4]
+    assert parse_candidates("3", 20) == [3]
     for text in ("4..2", "-1..2", "0..20", "", "1.5"):
         with pytest.raises(InputError, match="expected candidates"):
-            cli.parse_candidates(text, 20)
+            parse_candidates(text, 20)
 
 
 SUMMARY: dict[str, Any] = {

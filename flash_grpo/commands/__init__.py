@@ -1,0 +1,1 @@
+"""The commands of `flash-grpo`, a room for each kind; `cli.py` assembles them."""

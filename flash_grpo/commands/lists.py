@@ -1,0 +1,85 @@
+"""Commands that list what there is: presets, models, rewards, configurations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from flash_grpo.commands.base import AsJson, Assignments, console
+
+
+def presets(as_json: AsJson = False) -> None:
+    """List the presets."""
+    from flash_grpo.config import preset_config
+    from flash_grpo.config import presets as all_presets
+
+    entries = [
+        {
+            "name": name,
+            "description": preset["description"],
+            "verified": preset["verified"],
+            "model": preset_config(name)["model"],
+            "config": preset_config(name),
+        }
+        for name, preset in all_presets().items()
+    ]
+    _list("Presets", entries, ("name", "model", "description"), as_json)
+
+
+def models(as_json: AsJson = False) -> None:
+    """List the models that are known to work, and those whose weights were not run here."""
+    from importlib import resources
+
+    import yaml
+
+    cards = resources.files("flash_grpo") / "models" / "cards"
+    files = [file for file in cards.iterdir() if file.name.endswith(".yaml")]
+    entries = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
+    _list("Models", entries, ("name", "parameters", "source", "licence", "description"), as_json)
+
+
+def rewards(as_json: AsJson = False) -> None:
+    """List the rewards and what each measures."""
+    import dataclasses
+
+    from flash_grpo.rewards.registry import available
+
+    entries = [dataclasses.asdict(card) for card in available().values()]
+    for entry in entries:
+        entry["status"] = "" if entry["available"] else "comes later"
+    _list("Rewards", entries, ("name", "badge", "measures", "status"), as_json)
+
+
+def _list(title: str, entries: Sequence[Mapping[str, Any]], columns: Iterable[str], as_json: bool) -> None:
+    entries = sorted(entries, key=lambda entry: str(entry["name"]))
+    if as_json:
+        print(json.dumps(entries, indent=1, ensure_ascii=False))
+        return
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", show_lines=True)
+    for column in columns:
+        table.add_column(column, no_wrap=column == "name", overflow="fold")
+    for entry in entries:
+        cells = [str(entry[column]) for column in columns]
+        if not entry["verified"]:
+            cells[0] += " (unverified)"
+        table.add_row(*cells)
+    console().print(table, markup=False)
+
+
+def config(
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of the configuration.")] = False,
+    preset: Annotated[str, typer.Option("--preset", metavar="NAME", help="Preset to print.")] = "pocket",
+    assignments: Assignments = None,
+) -> None:
+    """Print the configuration of a preset as YAML, or the schema of all configurations."""
+    from flash_grpo.config import RunConfig, build_config, dump_config, parse_assignments
+
+    if schema:
+        print(json.dumps(RunConfig.model_json_schema(), indent=1))
+    else:
+        print(dump_config(build_config(preset, parse_assignments(assignments or []))), end="")
