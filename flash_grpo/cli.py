@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from flash_grpo.commands import lists, planning, runs
+from flash_grpo.commands import lists, media, planning, runs
 from flash_grpo.commands.base import BAD_INPUT, DONE, FAILED, INTERRUPTED, complain, details, first_line
 from flash_grpo.errors import InputError
 from flash_grpo.plugins import CommandGroup
@@ -91,6 +91,7 @@ for _command in (
     runs.evaluate,
     planning.doctor,
     runs.export,
+    media.render,
     planning.plan,
     lists.presets,
     lists.models,

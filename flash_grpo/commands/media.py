@@ -1,0 +1,62 @@
+"""Commands that make, judge and fetch files: render, score, normalise, download."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flash_grpo.commands.base import Report, RunFolder, console, working
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def render(
+    run: RunFolder,
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder for the videos and result.json.")],
+    prompt: Annotated[
+        list[str] | None, typer.Option("--prompt", metavar="TEXT", help="Prompt to render; may be repeated.")
+    ] = None,
+    prompts: Annotated[
+        str | None, typer.Option("--prompts", metavar="FILE", help="Prompts of a .txt, .csv or .jsonl file or a set.")
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option("--seed", metavar="N", help="Seed; may be repeated [default: 0].")
+    ] = None,
+    side: Annotated[str, typer.Option("--side", metavar="before|after|both", help="Base model, checkpoint.")] = "both",
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", metavar="best|latest|NUMBER", help="Which checkpoint is `after`.")
+    ] = "best",
+    strength: Annotated[
+        float, typer.Option("--strength", metavar="S", help="Scale of the adapter, 0 (base model) to 4.")
+    ] = 1.0,
+    scores: Annotated[bool, typer.Option("--scores/--no-scores", help="Score each video by the run's rewards.")] = True,
+    report: Report = None,
+) -> None:
+    """Render prompts of your own with a run, before and after, as its evaluation would: same sampler, same noise."""
+    with working(report) as task:
+        with task.at_once():
+            from flash_grpo.render import Order, prompts_of, render_run, sides_of
+        wanted = prompts_of(prompt or [], prompts)
+        order = Order(wanted, seed or [0], sides_of(side), checkpoint, strength, scores)
+        result = render_run(run, order, output, task)
+    console().print(_table(result["videos"], ("path", "prompt", "checkpoint")))
+    console().print(f"videos and result.json: {output}", markup=False, soft_wrap=True)
+
+
+def _table(videos: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
+    """A row per video: what it is, and its scores."""
+    from rich.table import Table
+
+    rewards = list(dict.fromkeys(name for video in videos for name in video.get("scores", {})))
+    table = Table()
+    for column in (*columns, *rewards):
+        table.add_column(column, overflow="fold", justify="right" if column in rewards else "left")
+    for video in videos:
+        cells = ["-" if video.get(column) is None else str(video[column]) for column in columns]
+        scores = video.get("scores", {})
+        table.add_row(*cells, *(f"{scores[name]:.4f}" if name in scores else "-" for name in rewards))
+    return table
