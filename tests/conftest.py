@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.databases import broker_url, database_url, postgres_server
+
+__all__ = ["broker_url", "database_url", "postgres_server", "tiny_folder"]
+
 # Set before torch or matplotlib is imported; idle OpenMP threads would take the time of the working ones.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "Agg")
