@@ -5,14 +5,18 @@ BIN := $(VENV)/bin
 # What pip is asked for as torch; a pin such as TORCH=torch==2.13.0 makes a set-up repeatable.
 TORCH ?= torch
 PYTEST_ARGS ?=
+STUDIO_ARGS ?=
 # On few cores, OpenMP threads that spin while waiting take the time of those that work.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help demo test slow lint pocket-long clean
+.PHONY: help studio demo test slow lint pocket-long clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+studio: $(VENV)/.ready-studio ## set up, then run the studio: web app, worker, broker and database of this machine
+	$(BIN)/flash-grpo studio $(STUDIO_ARGS)
 
 demo: $(VENV)/.ready-rewards ## set up, then align the built-in pocket model and show before and after
 	$(BIN)/flash-grpo train --preset pocket
@@ -37,6 +41,10 @@ $(VENV)/.ready-rewards: pyproject.toml
 	@VENV='$(VENV)' TORCH='$(TORCH)' bash .ci/setup.sh rewards
 	@touch $@
 
-$(VENV)/.ready-dev: pyproject.toml
-	@VENV='$(VENV)' TORCH='$(TORCH)' bash .ci/setup.sh rewards,dev
+$(VENV)/.ready-studio: pyproject.toml
+	@VENV='$(VENV)' TORCH='$(TORCH)' bash .ci/setup.sh rewards,studio
 	@touch $@ $(VENV)/.ready-rewards
+
+$(VENV)/.ready-dev: pyproject.toml
+	@VENV='$(VENV)' TORCH='$(TORCH)' bash .ci/setup.sh rewards,studio,dev
+	@touch $@ $(VENV)/.ready-rewards $(VENV)/.ready-studio
