@@ -92,6 +92,7 @@ for _command in (
     planning.doctor,
     runs.export,
     media.render,
+    media.normalise,
     planning.plan,
     lists.presets,
     lists.models,

@@ -47,6 +47,26 @@ def render(
     console().print(f"videos and result.json: {output}", markup=False, soft_wrap=True)
 
 
+def normalise(
+    video: Annotated[Path, typer.Argument(metavar="VIDEO", help="Any video file.")],
+    output: Annotated[Path, typer.Option("--output", metavar="FILE.mp4", help="File to write.")],
+    fps: Annotated[
+        float | None, typer.Option("--fps", metavar="F", help="Frames per second [default: the file's mean rate].")
+    ] = None,
+    max_side: Annotated[
+        int | None, typer.Option("--max-side", metavar="N", help="Scale a larger picture down to this longest side.")
+    ] = None,
+    report: Report = None,
+) -> None:
+    """Turn any video into an MP4 that players seek in: H.264, constant rate, short key frame distance, no metadata."""
+    with working(report) as task:
+        with task.at_once():
+            from flash_grpo.normalise import normalise as write
+        write(video, output, task, fps, max_side)
+    found = task.result
+    print(f"{output}: {found['frames']} frames of {found['width']}x{found['height']} at {found['fps']:g} a second")
+
+
 def _table(videos: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
     """A row per video: what it is, and its scores."""
     from rich.table import Table
