@@ -92,6 +92,7 @@ for _command in (
     planning.doctor,
     runs.export,
     media.render,
+    media.score,
     media.normalise,
     planning.plan,
     lists.presets,

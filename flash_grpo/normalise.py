@@ -55,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Picture:
-    """Size of the result: the picture scaled to `width` x `height`, then padded to the next even numbers."""
+    """Size of the result: the picture scaled to `width` x `height`, then its edge repeated to even numbers."""
 
     width: int
     height: int
@@ -168,7 +168,8 @@ def frames_of(path: Path, container: InputContainer) -> Iterator[av.VideoFrame]:
             yield frame
     except FFmpegError as error:
         raise InputError(
-            f"cannot decode the video {path} after {count} frames ({_said(error)}); it may be cut off, copy it again"
+            f"cannot decode the video {path} after {count} frames ({_said(error)}); it may be cut off, or hold "
+            "pictures too large: copy it again or convert it to MP4"
         ) from error
     if not count:
         raise InputError(f"cannot read {path} as a video: it holds no frame; choose another file")
@@ -283,6 +284,7 @@ class _Writer:
             ("scale", f"{self.picture.width}:{self.picture.height}:flags=lanczos:out_color_matrix=bt709:out_range=tv"),
             ("format", "yuv444p"),
             ("pad", f"{width}:{height}:0:0"),
+            ("fillborders", f"right={width - self.picture.width}:bottom={height - self.picture.height}:mode=smear"),
             ("format", "yuv420p"),
             ("setsar", "1"),
         ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flash_grpo.commands.base import Report, RunFolder, console, working
+from flash_grpo.commands.base import AsJson, Report, RunFolder, console, working
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,6 +46,37 @@ def render(
         result = render_run(run, order, output, task)
     console().print(_table(result["videos"], ("path", "prompt", "checkpoint")))
     console().print(f"videos and result.json: {output}", markup=False, soft_wrap=True)
+
+
+def score(
+    videos: Annotated[list[Path], typer.Argument(metavar="VIDEO...", help="Video files.")],
+    reward: Annotated[
+        list[str], typer.Option("--reward", metavar="NAME", help="Reward, by name or import path; may be repeated.")
+    ],
+    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="The prompt of all videos.")] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option("--prompts", metavar="FILE", help="Prompt of each: .json {file: prompt}, or .csv file,prompt."),
+    ] = None,
+    options: Annotated[
+        str | None, typer.Option("--options", metavar="JSON", help="Options: {reward: {option: value}}.")
+    ] = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Score the other videos when one cannot be read.")
+    ] = False,
+    as_json: AsJson = False,
+    report: Report = None,
+) -> None:
+    """Score video files with rewards; a reward that compares sees the videos of one prompt together."""
+    with working(report) as task:
+        with task.at_once():
+            from flash_grpo.score_files import prompts_by_file, reward_names, reward_options, score_files
+        texts = prompts_by_file(videos, prompt, prompts)
+        found = score_files(videos, texts, reward_names(reward), reward_options(options), task, keep_going)
+    if as_json:
+        print(json.dumps(task.result, indent=1, ensure_ascii=False))
+    else:
+        console().print(_table(found, ("path", "prompt")))
 
 
 def normalise(

@@ -52,6 +52,11 @@ class RewardSet:
         self._timeout = timeout
         self._given_up: Future[object] = Future()
 
+    @property
+    def groupwise(self) -> bool:
+        """Whether a reward among these compares the videos of a group."""
+        return any(reward.groupwise for reward in self._rewards.values())
+
     def give_up(self, reason: Exception | None = None) -> None:
         """Wait for no reward any more: calls under way and later ones raise `reason` at once. From any thread."""
         with suppress(InvalidStateError):  # given up before
