@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,18 +84,16 @@ class PostgresServer:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+def postgres_server() -> Iterator[PostgresServer]:
     """One PostgreSQL cluster for the session."""
     programs = _postgres_programs()
     if programs is None:
         missing("postgres", "PostgreSQL is not installed")
     assert programs is not None
-    folder = tmp_path_factory.mktemp("postgres")
-    for parent in [folder, *folder.parents][:3]:
-        parent.chmod(parent.stat().st_mode | 0o011)  # its own user must be able to get in
-    server = PostgresServer(folder, programs)
-    yield server
-    server.stop()
+    with tempfile.TemporaryDirectory(prefix="flash-grpo-postgres-") as folder:  # pytest's own ones are closed to others
+        server = PostgresServer(Path(folder), programs)
+        yield server
+        server.stop()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

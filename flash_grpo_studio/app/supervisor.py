@@ -116,7 +116,7 @@ def _ends_with_its_parent() -> Callable[[], None]:
 
 
 class Supervisor:
-    """Keeps children alive until it is told to stop. Starts them from the main thread, as they end with their thread."""
+    """Keeps children alive until it is told to stop. Start it in the main thread, with which its children end."""
 
     def __init__(self, children: Sequence[Child], tell: Callable[[str], None]) -> None:
         self.children, self.tell = list(children), tell

@@ -177,15 +177,8 @@ class JobService:
                 other = fetch(session, actor, Job, before)
                 if other.state != "queued":
                     raise IllegalTransition(other.state, "be the one to reorder before", "only a queued job can")
-                query = select(func.max(Job.position)).where(
-                    Job.state == "queued",
-                    Job.priority == other.priority,
-                    Job.position < other.position,
-                    Job.id != job_id,
-                )
-                earlier = session.scalar(query)
-                job.position = (other.position - 1) if earlier is None else (earlier + other.position) / 2
                 job.priority = other.priority
+                job.position = _position_before(session, job, other)
             tell(session, job.id, "reordered", actor.user_id, before=before)
             return job
 
@@ -212,6 +205,20 @@ class JobService:
                 if kept is not None:
                     kept.announced = True
             job.announced = True
+
+
+def _position_before(session: Session, job: Job, other: Job) -> float:
+    """A position between `other` and the queued job before it; the queue is numbered anew where there is no room."""
+    queue = select(Job).where(Job.state == "queued", Job.priority == other.priority, Job.id != job.id)
+    order = list(session.scalars(queue.order_by(Job.position, Job.id)))
+    place = next(index for index, queued in enumerate(order) if queued.id == other.id)
+    earlier = order[place - 1].position if place else other.position - 2
+    between = (earlier + other.position) / 2
+    if earlier < between < other.position:
+        return between
+    for index, queued in enumerate(order):
+        queued.position = 2.0 * index
+    return 2.0 * place - 1
 
 
 def _last_position(session: Session) -> float:

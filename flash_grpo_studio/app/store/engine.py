@@ -51,6 +51,7 @@ class Store:
     def writing(self) -> Iterator[Session]:
         """All or nothing; on SQLite the write lock is taken at the start, so that no later statement finds it taken."""
         with self._transaction(self._writing) as session:
+            session.connection()
             yield session
 
     @contextmanager

@@ -86,7 +86,7 @@ def insert_of(session: Session) -> Any:
 def _places(session: Session, job_id: str, names: Iterable[str]) -> dict[str, int]:
     """Position by series name; new names are appended, so that older rows stay valid."""
     query = select(MetricSeries.name, MetricSeries.position).where(MetricSeries.job_id == job_id)
-    places: dict[str, int] = dict(session.execute(query).tuples().all())
+    places: dict[str, int] = {row.name: row.position for row in session.execute(query)}
     fresh = [name for name in dict.fromkeys(names) if name not in places]
     for name in fresh:
         places[name] = len(places)
