@@ -34,6 +34,8 @@ class Workspace:
 
     def inside(self, relative: str) -> Path:
         """The file of a relative path; InputError if it would leave the workspace, also through a link."""
+        if "\0" in relative:
+            raise InputError(f"the path {relative!r} is none of the workspace: it holds a NUL")
         path = (self.folder / relative).resolve()
         if not path.is_relative_to(self.folder):
             raise InputError(f"the path {relative!r} leaves the workspace")
