@@ -64,7 +64,7 @@ def _opened(
 ) -> Iterator[Run]:
     with ExitStack() as stack:
         runtime = stack.enter_context(Runtime(config, folder))
-        folder = runtime.broadcast(folder)  # a default name holds the time, and clocks differ
+        folder = Path(runtime.broadcast(str(folder)))  # a default name holds the time, and clocks differ
         if config.threads:
             torch.set_num_threads(config.threads)
         requests = Requests(folder)

@@ -12,7 +12,6 @@ import hashlib
 import itertools
 import json
 import os
-import pickle
 import signal
 import time
 import traceback
@@ -33,6 +32,7 @@ from flash_grpo.control import Interrupted
 from flash_grpo.errors import InputError
 from flash_grpo.models.base import VideoModel
 from flash_grpo.models.registry import resolve_device
+from flash_grpo.wire import decode, encode
 
 Value = TypeVar("Value")
 
@@ -170,16 +170,19 @@ class Runtime:
         return {name: torch.cat([part[name] for part in parts]) for name in values}
 
     def broadcast(self, value: Value) -> Value:
-        """The main process's value, on every process; any small Python value that can be pickled."""
-        return value if self.world == 1 else pickle.loads(self._send(pickle.dumps(value), 0))
+        """The main process's value, on every process; what `flash_grpo.wire` can carry, and tuples arrive as lists."""
+        if self.world == 1:
+            return value
+        received: Value = decode(self._send(encode(value if self.is_main else None), 0))
+        return received
 
     def gather_values(self, value: Value, to_main: bool = False) -> list[Value]:
         """Every process's value in order of rank; `to_main` keeps them on the main process, others get none."""
         if self.world == 1:
             return [value]
-        own = pickle.dumps(value)
+        own = encode(value)
         received = [self._send(own, rank) for rank in range(self.world)]
-        return [pickle.loads(data) for data in received] if self.is_main or not to_main else []
+        return [decode(data) for data in received] if self.is_main or not to_main else []
 
     def _send(self, data: bytes, source: int) -> bytes:
         """Bytes of process `source`, on every process."""

@@ -98,8 +98,9 @@ def evaluate(
     share = runtime.own_groups(len(everything))
     own = _evaluate_share(model, config, rewards, embeddings, chosen, share, meter, keep_videos, done)
     _level(meter, start, runtime)
-    parts = [part for part in runtime.gather_values(own.scores) if part]
-    videos = [frames for part in runtime.gather_values(own.videos, to_main=True) for frames in part]
+    parts = [part for part in runtime.gather_values(dict(own.scores)) if part]
+    sent = runtime.gather_values([torch.from_numpy(frames) for frames in own.videos], to_main=True)
+    videos = [frames.numpy() for part in sent for frames in part]
     return EvaluationResult({name: torch.cat([part[name] for part in parts]) for name in parts[0]}, videos)
 
 

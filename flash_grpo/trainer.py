@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -34,7 +35,7 @@ from flash_grpo.replay import ReplayReport, ReplaySettings, replay
 from flash_grpo.resume import resumed_config
 from flash_grpo.run import Run
 from flash_grpo.safeguards import Safeguards
-from flash_grpo.scores import read_scores
+from flash_grpo.scores import Scores, read_scores
 from flash_grpo.training_state import (
     optimizer_tensors,
     random_tensors,
@@ -210,7 +211,8 @@ class Trainer:
             backward=run.runtime.backward,
             meter=run.meter,
         )
-        return ReplayReport.total(run.runtime.gather_values(own_report))
+        parts = run.runtime.gather_values(dataclasses.asdict(own_report))
+        return ReplayReport.total([ReplayReport(**part) for part in parts])
 
     def _learn(self, batch: UpdateBatch) -> tuple[ReplayReport, float]:
         """`inner_updates` optimiser steps on one batch; the report is of the first, on-policy one."""
@@ -240,7 +242,8 @@ class Trainer:
         told = {(r.update, r.data["split"]) for r in read_events(run.folder) if r.type == Evaluation.type}
         for chosen in (run.validation, run.heldout):
             own = read_scores(run.folder, 0, chosen.split, chosen.prompts, list(self.config.rewards))
-            known = run.runtime.broadcast(own)
+            told_all = run.runtime.broadcast(dataclasses.asdict(own) if own else None)
+            known = Scores(**told_all) if told_all else None
             if known is None:
                 spent = run.meter.nfe
                 result = self._evaluate(chosen)
