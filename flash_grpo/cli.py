@@ -62,6 +62,7 @@ def _quiet_libraries() -> None:
         "TRANSFORMERS_VERBOSITY": "error",
         "DIFFUSERS_VERBOSITY": "error",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
         "TORCH_CPP_LOG_LEVEL": "ERROR",  # no stack traces when another process of the run ends
     }.items():
         os.environ.setdefault(name, value)
@@ -94,6 +95,7 @@ for _command in (
     media.render,
     media.score,
     media.normalise,
+    media.download,
     planning.plan,
     lists.presets,
     lists.models,

@@ -6,10 +6,12 @@ Imports no torch.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from flash_grpo.control import Interrupted, Requests, interruption_behind, listening
@@ -20,6 +22,23 @@ from flash_grpo.files import disk_problem, write_atomic
 RESULT = "result.json"
 QUIET_SECONDS = 0.5
 """Progress within a phase is told at most this often, but for its beginning and its end."""
+
+
+class _StopNow(BaseException):
+    """What a signal raises within `Task.at_once`: libraries take it for no error of theirs, and swallow it nowhere."""
+
+
+class _Wishes(Requests):
+    """Requests of a process that works alone; several that work together tell each other of ordinary errors only."""
+
+    def signalled(self, number: int, frame: FrameType | None) -> None:
+        """Signal handler."""
+        try:
+            super().signalled(number, frame)
+        except Interrupted as stop:
+            if os.environ.get("WORLD_SIZE", "1") != "1":
+                raise
+            raise _StopNow from stop
 
 
 class Task:
@@ -71,7 +90,7 @@ def reporting(folder: Path | None = None, subscribers: Sequence[Subscriber] = ()
     `Task.progress` or, within `Task.at_once`, by the signal. What went wrong is raised on.
     """
     with ExitStack() as stack:
-        requests = Requests(folder or Path())
+        requests = _Wishes(folder or Path())
         tell = _listeners(subscribers) if folder is None else _open_report(stack, folder, requests, subscribers)
         task = Task(requests, tell, reports=folder is not None)
         stack.enter_context(listening(requests))
@@ -80,7 +99,7 @@ def reporting(folder: Path | None = None, subscribers: Sequence[Subscriber] = ()
             if folder is not None:
                 write_atomic(folder / RESULT, json.dumps(task.result, indent=1, ensure_ascii=False))
             tell(Finished("done", task.message))
-        except Exception as error:
+        except (Exception, _StopNow) as error:
             stop = interruption_behind(error)
             last = Finished("interrupted", "Stopped as asked.") if stop else Failed(_sentence(error))
             with suppress(OSError):  # a disk that takes no more must not hide the error that is on its way out
@@ -114,7 +133,7 @@ def _listeners(subscribers: Sequence[Subscriber]) -> Callable[[Event], None]:
     return tell
 
 
-def _sentence(error: Exception) -> str:
+def _sentence(error: BaseException) -> str:
     if problem := disk_problem(error):
         return f"the disk takes no more: {problem}; free some space and repeat it"
     lines = str(error).strip().splitlines()

@@ -99,6 +99,35 @@ def normalise(
     print(f"{output}: {found['frames']} frames of {found['width']}x{found['height']} at {found['fps']:g} a second")
 
 
+def download(
+    repo: Annotated[str, typer.Argument(metavar="REPO_ID", help="Repository on the hub, as OWNER/NAME.")],
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="New folder for it.")],
+    revision: Annotated[
+        str | None, typer.Option("--revision", metavar="R", help="Branch, tag or commit [default: the main branch].")
+    ] = None,
+    kind: Annotated[
+        str, typer.Option("--kind", metavar="model|reward", help="A diffusers pipeline, or a reward's network.")
+    ] = "model",
+    report: Report = None,
+) -> None:
+    """Download a model from a Hugging Face hub, pinned to a commit and verified; safetensors and text files only.
+
+    The hub is HF_ENDPOINT, the token for private and gated models HF_TOKEN. Repeat the command to go on after a broken
+    connection. Tested against a local hub server.
+    """
+    with working(report) as task:
+        with task.at_once():
+            from flash_grpo.download import Listing
+            from flash_grpo.download import download as fetch
+
+        def announce(listing: Listing) -> None:
+            size, licence = listing.size / 1e9, listing.licence or "not named"
+            print(f"{repo} at commit {listing.commit}: {len(listing.files)} files, {size:.3g} GB, licence {licence}")
+
+        fetch(repo, output, task, kind, revision, announce)
+    print(f"downloaded to {output}")
+
+
 def _table(videos: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
     """A row per video: what it is, and its scores."""
     from rich.table import Table
