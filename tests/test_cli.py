@@ -16,6 +16,7 @@ from PIL import Image
 
 from flash_grpo import cli
 from flash_grpo.commands.planning import parse_candidates
+from flash_grpo.config import build_config, dump_config
 from flash_grpo.errors import InputError
 from flash_grpo.events import Evaluation, Metrics, Progress, RunStarted
 
@@ -52,7 +53,17 @@ def test_help_is_quick() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", ["--help", "train --help", "presets --json", "models", "rewards", "config --schema"]
+    "arguments",
+    [
+        "--help",
+        "train --help",
+        "render --help",
+        "download --help",
+        "presets --json",
+        "models",
+        "rewards",
+        "config --schema",
+    ],
 )
 def test_what_needs_no_network_imports_no_torch(arguments: str) -> None:
     code = (
@@ -75,7 +86,11 @@ def test_what_needs_no_network_imports_no_torch(arguments: str) -> None:
         ("train --preset pocket --set learning_rat=1", "key 'learning_rat'; did you mean 'learning_rate'"),
         ("train --preset pocket --set frames=10", "frames: must be 4n+1, got 10; the nearest are 9 and 13"),
         ("train --preset pocket --set updates", "expected key=value, got 'updates'"),
+        ("train", "expected either --preset NAME or --config FILE, got neither; give exactly one of them"),
+        ("train --preset micro --config a.yaml", "expected either --preset NAME or --config FILE, got both"),
+        ("train --config nowhere.yaml", "cannot read the configuration nowhere.yaml: "),
         ("evaluate nowhere", "nowhere is no run folder"),
+        ("render nowhere --output out --prompt x", "nowhere is no run folder"),
         ("schedule --steps 20 --shift 3 --noise-level flahs", "unknown noise level 'flahs'; did you mean 'flash'"),
         ("schedule --steps 20 --shift 3 --noise-level cps --scheduler eular", "did you mean 'euler'"),
         ("schedule --steps 20 --shift 3 --noise-level cps --candidates 3..20", "within 0..19"),
@@ -211,9 +226,7 @@ def stand_in_trainer(outcome: Exception | None) -> Any:
     def train(config: Any, folder: Path, preset: str, subscribers: Any) -> dict[str, Any]:
         folder.mkdir(parents=True)
         reward = {"mean": 0.25, "std": 0.1, "min": 0.0, "max": 1.0, "group_spread": 0.1}
-        metrics = Metrics(
-            1, {"colorfulness": reward}, {}, 0.1, {}, 0.0, 0.0, None, 0, 1, 1e-4, {}, {}, 1, 1.0, 0.0
-        )
+        metrics = Metrics(1, {"colorfulness": reward}, {}, 0.1, {}, 0.0, 0.0, None, 0, 1, 1e-4, {}, {}, 1, 1.0, 0.0)
         figures = {"colorfulness": {"mean": 0.3, "ci95": [0.2, 0.4]}}
         for event in (
             RunStarted(config.model_dump(), {}, preset),
@@ -235,6 +248,28 @@ def run_with(outcome: Exception | None, monkeypatch: pytest.MonkeyPatch, folder:
 
     monkeypatch.setattr(trainer, "train", stand_in_trainer(outcome))
     return flash_grpo("train", "--preset", "micro", "--output", str(folder), monkeypatch=monkeypatch)
+
+
+def test_a_configuration_file_is_trained_with_changes_on_top(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file, seen = tmp_path / "mine.yaml", []
+    file.write_text(dump_config(build_config("micro", {"seed": 7, "updates": 9})), encoding="utf-8")
+
+    def train(config: Any, folder: Path, preset: str | None, subscribers: Any) -> dict[str, Any]:
+        seen.append((config, folder, preset))
+        return SUMMARY
+
+    from flash_grpo import trainer
+
+    monkeypatch.setattr(trainer, "train", train)
+    monkeypatch.chdir(tmp_path)
+    assert flash_grpo("train", "--config", "mine.yaml", "--set", "updates=3", monkeypatch=monkeypatch) == 0
+    [(config, folder, preset)] = seen
+    assert config == build_config("micro", {"seed": 7, "updates": 3}) and preset is None
+    assert config != build_config("micro", {"seed": 7, "updates": 9})
+    assert folder.parent == Path("runs") and folder.name.startswith("mine-")
+    assert "Training mine.yaml into runs/mine-" in capsys.readouterr().out
 
 
 def test_a_run_tells_its_progress_and_ends_with_the_table(

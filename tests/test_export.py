@@ -21,8 +21,9 @@ from flash_grpo import cli, export_files
 from flash_grpo.checkpoint import put_weights, save_checkpoint, trained_weights, write_pointers
 from flash_grpo.config import RunConfig, dump_config
 from flash_grpo.evaluate import deploy
+from flash_grpo.events import read_events
 from flash_grpo.export import export_run
-from flash_grpo.models.folder import content_hash
+from flash_grpo.models.folder import content_hash, file_hash
 from flash_grpo.models.registry import built_in_folder
 from flash_grpo.models.wan import WanModel
 from flash_grpo.noise import gaussian
@@ -366,6 +367,20 @@ def test_the_checkpoint_can_be_chosen(run: Path, tiny_folder: Path) -> None:
     for which, update in (("best", "20"), ("latest", "40"), ("20", "20"), ("000040", "40")):
         (file,) = export_run(run, "adapter", which).glob("*.safetensors")
         assert metadata_of(file)["flash_grpo.update"] == update
+
+
+def test_an_export_reports_its_files(run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    assert flash_grpo("export", run, "--format", "peft", "--report", report, monkeypatch=monkeypatch) == 0
+    result = json.loads((report / "result.json").read_text(encoding="utf-8"))
+    assert result["folder"] == str(run / "export" / "peft") and result["metadata"]["flash_grpo.update"] == "20"
+    for name, entry in result["files"].items():
+        file = run / "export" / "peft" / name
+        assert (file.stat().st_size, file_hash(file)) == (entry["size"], entry["sha256"])
+    assert [record.type for record in read_events(report)] == ["progress", "progress", "finished"]
+    assert flash_grpo("export", run, "--format", "pefft", "--report", report, monkeypatch=monkeypatch) == 2
+    assert read_events(report)[-1].data["message"].startswith("unknown export format 'pefft'")
+    assert not (report / "result.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +122,32 @@ def test_the_evaluation_reported_videos_and_the_comparison(run: Path) -> None:
     result = json.loads((report / "result.json").read_text())
     assert result["heldout"] == json.loads((run / "summary.json").read_text())["heldout"]
     assert result["heldout"][BRIGHT]["gain"] != 0 and (result["update"], result["videos"]) == (1, 6)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "render"])
+def test_a_signal_ends_real_work_and_leaves_what_was(command: str, run: Path, tmp_path: Path) -> None:
+    summary, report, output = (run / "summary.json").read_bytes(), tmp_path / "report", tmp_path / "out"
+    words = {
+        "evaluate": [str(run), "--report", str(report)],
+        "render": [str(run), "--checkpoint", "latest", "--output", str(output), "--report", str(report),
+                   *(word for index in range(60) for word in ("--prompt", f"a red circle {index}"))],
+    }[command]  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flash_grpo.cli", command, *words], stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not any(r.data.get("phase") == command for r in read_events(report)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=20)
+    assert process.returncode == 130, error
+    assert error.endswith("flash-grpo: interrupted\n")
+    assert read_events(report)[-1].data["status"] == "interrupted"
+    assert not (report / "result.json").exists() and (run / "summary.json").read_bytes() == summary
+    assert not (output / "result.json").exists()
+    assert not [path for folder in (run, output) if folder.exists() for path in folder.rglob(".*")]
+    for file in output.rglob("*.mp4"):
+        assert len(read_mp4(file)) == 5
 
 
 def test_strength_goes_from_the_base_model_to_the_checkpoint(

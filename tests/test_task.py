@@ -149,6 +149,8 @@ def test_a_folder_that_cannot_hold_a_report_is_one_sentence(tmp_path: Path) -> N
         pass
 
 
-def test_the_room_imports_no_torch() -> None:
+def test_rooms_that_need_no_torch_import_none() -> None:
     code = "import sys, flash_grpo.task; assert not {'torch', 'numpy', 'av'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    code = "import sys, flash_grpo.normalise, flash_grpo.download; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
