@@ -91,18 +91,23 @@ def give_up(store: Store, worker_id: str, why: str) -> list[str]:
 class Watch:
     """Looks for workers that have gone silent. Every app and worker keeps one; who is first acts, the others find it
     done. It trusts no clock but its own monotonic one, so neither a clock that jumps nor one that differs kills a job.
+    Silence counts only while this watch could have heard something: after a gap, as when the database was away for
+    everybody, it begins anew.
     """
 
     store: Store
     silent_seconds: float = SILENT_SECONDS
     _heard: dict[str, tuple[int, float]] = field(default_factory=dict)
+    _looked: float | None = None
 
     def look(self, now: float | None = None) -> list[str]:
         """Give up the workers that stayed silent; returns the ids of the jobs that were lost by it."""
         now = time.monotonic() if now is None else now
         with self.store.reading() as session:
             alive = session.execute(select(Worker.id, Worker.host, Worker.beat).where(Worker.state != "gone")).all()
-        self._heard = {id_: self._heard[id_] for id_, _, _ in alive if id_ in self._heard}
+        deaf = self._looked is not None and now - self._looked > self.silent_seconds / 2
+        self._looked = now
+        self._heard = {id_: self._heard[id_] for id_, _, _ in alive if id_ in self._heard and not deaf}
         lost = []
         for id_, host, count in alive:
             known, since = self._heard.get(id_, (-1, now))
@@ -118,16 +123,19 @@ def waiting_reason(session: Session, job: Job) -> str:
     if job.state != "queued":
         return ""
     workers = session.scalars(select(Worker).where(Worker.state == "active")).all()
+    return reason_to_wait(job, workers, queue_position(session, job), time.time())
+
+
+def reason_to_wait(job: Job, workers: Sequence[Worker], place: int, now: float) -> str:
+    """`waiting_reason` of a queued job at a `place` of the queue (from 1), for callers that know it and the workers."""
     if not workers:
         return "no worker is running; start one with: flash-grpo worker"
     largest = max(len(worker.devices) for worker in workers)
     if job.devices > largest:
         return f"it asks for {job.devices} devices on one machine, and the largest has {largest}"
-    now = time.time()
     if not due(job, now):
         return f"it is tried again in {max(1, round((job.not_before or now) - now))} s"
-    ahead = queue_position(session, job) - 1
-    if ahead:
+    if ahead := place - 1:
         return f"{ahead} {'job is' if ahead == 1 else 'jobs are'} before it"
     return "it waits for free devices"
 

@@ -1,0 +1,144 @@
+"""What there is to choose from: presets, models, rewards and the configuration's schema, as the command line has it."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, Field
+
+from flash_grpo.config import RunConfig, build_config, preset_config, presets
+from flash_grpo.planning.speed import gpus
+from flash_grpo.prompts import BUILT_IN
+from flash_grpo.rewards.registry import available
+from flash_grpo_studio.app.api.base import subject
+from flash_grpo_studio.app.api.who import Reader
+
+router = subject("catalogue")
+
+
+class Preset(BaseModel):
+    """A preset; `config` holds what it sets, `whole` every key."""
+
+    name: str
+    description: str
+    verified: bool
+    model: str
+    config: dict[str, Any]
+    whole: dict[str, Any]
+
+
+class ModelCard(BaseModel):
+    """A model that is known to work."""
+
+    name: str
+    title: str
+    description: str
+    source: str
+    family: str
+    parameters: str
+    licence: str
+    verified: bool
+    presets: list[str] = Field([])
+
+
+class RewardOption(BaseModel):
+    """An option of a reward."""
+
+    default: bool | int | float | str
+    help: str
+
+
+class RewardCost(BaseModel):
+    """Measured on one CPU core."""
+
+    pocket_seconds: float | None
+    video_seconds: float | None
+    memory_mb: int | None
+
+
+class RewardCard(BaseModel):
+    """What is to be known about a reward before choosing it."""
+
+    name: str
+    title: str
+    measures: str
+    badge: str
+    range: list[float | None] = Field(min_length=2, max_length=2)
+    higher_is_better: bool
+    groupwise: bool
+    cost: RewardCost
+    exploits: list[str]
+    options: dict[str, RewardOption]
+    licence: str
+    verified: bool
+    available: bool
+    requires: str | None
+
+
+class Choices(BaseModel):
+    """Built-in prompt sets and GPUs the planner knows."""
+
+    prompt_sets: list[str]
+    gpus: list[str]
+
+
+@cache
+def _presets() -> list[Preset]:
+    return [
+        Preset(
+            name=name,
+            description=entry["description"],
+            verified=entry["verified"],
+            model=preset_config(name)["model"],
+            config=preset_config(name),
+            whole=build_config(name).model_dump(mode="json"),
+        )
+        for name, entry in sorted(presets().items())
+    ]
+
+
+@cache
+def _models() -> list[ModelCard]:
+    folder = resources.files("flash_grpo") / "models" / "cards"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
+    return [ModelCard(**yaml.safe_load(file.read_text(encoding="utf-8"))) for file in files]
+
+
+@cache
+def _rewards() -> list[RewardCard]:
+    cards = sorted(available().values(), key=lambda card: card.name)
+    return [RewardCard(**dataclasses.asdict(card)) for card in cards]
+
+
+@router.get("/presets", response_model=list[Preset], summary="Presets")
+def list_presets(actor: Reader) -> list[Preset]:
+    """All presets by name."""
+    return _presets()
+
+
+@router.get("/models", response_model=list[ModelCard], summary="Models")
+def list_models(actor: Reader) -> list[ModelCard]:
+    """Cards of the models that are known to work."""
+    return _models()
+
+
+@router.get("/rewards", response_model=list[RewardCard], summary="Rewards")
+def list_rewards(actor: Reader) -> list[RewardCard]:
+    """Cards of all rewards; those not `available` come with a later release."""
+    return _rewards()
+
+
+@router.get("/schema", response_model=dict[str, Any], summary="Schema of the configuration")
+def get_schema(actor: Reader) -> dict[str, Any]:
+    """JSON schema of a run's configuration; `group` and `may_change` tell where a key belongs."""
+    return RunConfig.model_json_schema()
+
+
+@router.get("/choices", response_model=Choices, summary="Built-in prompt sets and known GPUs")
+def list_choices(actor: Reader) -> Choices:
+    """Names that a configuration or a plan may use."""
+    return Choices(prompt_sets=list(BUILT_IN), gpus=sorted(gpus()))

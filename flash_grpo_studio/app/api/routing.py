@@ -1,0 +1,41 @@
+"""All routers."""
+
+from __future__ import annotations
+
+from flash_grpo_studio.app.api.routes import (
+    accounts,
+    actions,
+    catalogue,
+    files,
+    health,
+    jobs,
+    library,
+    login,
+    machines,
+    media,
+    planning,
+    prompts,
+    streams,
+    tokens,
+    uploads,
+    watching,
+)
+
+ROUTERS = (
+    health.router,
+    jobs.router,
+    actions.router,
+    watching.router,
+    files.router,
+    streams.router,
+    media.router,
+    uploads.router,
+    prompts.router,
+    library.router,
+    catalogue.router,
+    planning.router,
+    machines.router,
+    login.router,
+    tokens.router,
+    accounts.router,
+)

@@ -1,0 +1,53 @@
+"""Handing out files of the workspace: by id only, in parts where asked, and nothing that a browser might run."""
+
+from __future__ import annotations
+
+import mimetypes
+from pathlib import Path
+
+from fastapi import Request
+from fastapi.responses import FileResponse, Response
+
+from flash_grpo.errors import InputError
+from flash_grpo_studio.app.jobs.change import NotFound
+from flash_grpo_studio.app.workspace import Workspace
+
+INLINE = {".mp4": "video/mp4", ".webm": "video/webm", ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
+"""What is shown in the page; all else is offered for download."""
+TEXTS = (".txt", ".yaml", ".jsonl", ".csv", ".log", ".md")
+SAFE_TYPES = {".json": "application/json", ".gif": "image/gif", ".mov": "video/quicktime", ".mkv": "video/x-matroska"}
+POLICY = "default-src 'none'; sandbox; frame-ancestors 'self'"
+
+
+def media_type(name: str) -> str:
+    """The content type of a file by its ending; never one that carries scripts."""
+    ending = Path(name).suffix.lower()
+    if ending in TEXTS:
+        return "text/plain; charset=utf-8"
+    guess = INLINE.get(ending) or SAFE_TYPES.get(ending) or mimetypes.guess_type(name)[0] or ""
+    harmless = ending in INLINE or ending in SAFE_TYPES
+    return guess if harmless else "application/octet-stream"
+
+
+def send_file(request: Request, workspace: Workspace, relative: str, name: str) -> Response:
+    """The file as a response; NotFound if it is not there (any more) or would lie outside the workspace."""
+    try:
+        path = workspace.inside(relative)
+        facts = path.stat()
+    except (OSError, InputError):
+        raise NotFound("the file is no longer there") from None
+    if not path.is_file():
+        raise NotFound("the file is no longer there")
+    inline = Path(name).suffix.lower() in INLINE
+    response = FileResponse(
+        path,
+        media_type=media_type(name),
+        filename=name,
+        stat_result=facts,
+        content_disposition_type="inline" if inline else "attachment",
+        headers={"Cache-Control": "private, max-age=0, must-revalidate", "Content-Security-Policy": POLICY},
+    )
+    if request.headers.get("if-none-match") == response.headers["etag"] and "range" not in request.headers:
+        kept = {key: response.headers[key] for key in ("etag", "cache-control", "last-modified")}
+        return Response(status_code=304, headers=kept)
+    return response
