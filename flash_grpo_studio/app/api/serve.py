@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
 import uvicorn
 from fastapi import FastAPI
@@ -37,14 +38,15 @@ def serve(settings: Settings) -> None:
         timeout_keep_alive=30,
         lifespan="on",
     )
-    with listener:
+    with listener, suppress(KeyboardInterrupt):  # uvicorn raises the signal again once all is shut down
         Server(config).run([listener])
 
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; InputError says what is wrong with the address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named, as asyncio turns Nagle's delay off only where it is: it would cost each answer 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
