@@ -150,13 +150,15 @@ class Agent:
             if self._gone.is_set():
                 self._register()
             self._hands = {job: thread for job, thread in self._hands.items() if thread.is_alive()}
-            if self._due("reconcile", self.pace.reconcile):
-                first = "started" not in self._last
-                self._last["started"] = 0.0
-                for claimed in self.reconciler.look(self.worker_id, set(self._hands), at_start=first):
+            first = not self._last
+            around = self._due("reconcile", self.pace.reconcile)
+            if around:
+                for claimed in self.reconciler.look(self.worker_id, set(self._hands)):
                     self._supervise(claimed, adopted=True)
             while not self.setting.stopping.is_set() and (found := self._claim()) is not None:
                 self._supervise(found)
+            if around:
+                self.reconciler.end_orphans(self.worker_id, set(self._hands), at_start=first)
             if self._due("watch", self.pace.watch):
                 self.watch.look()
             if self._away:

@@ -40,17 +40,23 @@ class Reconciler:
     term_seconds: float = 8.0
     _orphans: dict[tuple[int, float], float] = field(default_factory=dict)
 
-    def look(self, worker_id: str, supervised: Collection[str], at_start: bool = False) -> list[Claim]:
-        """Put in order what is in disorder; returns the claims adopted, to be supervised by the caller.
+    def look(self, worker_id: str, supervised: Collection[str]) -> list[Claim]:
+        """Adopt jobs without a worker and free forgotten leases; returns the claims, to be supervised by the caller.
 
-        supervised: jobs this worker has in hand. at_start: there is nobody yet who could be ending an orphan.
+        supervised: jobs this worker has in hand.
         """
         adopted = self._adopt_left(worker_id, supervised)
         self._free_leases()
-        taken = {*supervised, *(claim.job_id for claim in adopted)}
-        alone = at_start and not self._neighbours(worker_id)
-        self._end_orphans(taken, 0.0 if alone else self.orphan_seconds)
         return adopted
+
+    def end_orphans(self, worker_id: str, supervised: Collection[str], at_start: bool = False) -> None:
+        """End processes of this studio's runs whose job is over, deleted, or active on another machine.
+
+        Comes after the worker has claimed what it can, as a claim adopts a living process of a job that was queued
+        again. at_start: unless another worker lives here, there is nobody who could be ending an orphan already.
+        """
+        alone = at_start and not self._neighbours(worker_id)
+        self._end_orphans(supervised, 0.0 if alone else self.orphan_seconds)
 
     # jobs without a worker ---------------------------------------------------------------------------------------
 
@@ -112,7 +118,6 @@ class Reconciler:
         return any(alive(worker.process, worker.process_started) for worker in others)
 
     def _end_orphans(self, supervised: Collection[str], patience: float) -> None:
-        """End processes of this studio's runs whose job is over, deleted, or active on another machine."""
         # Processes first, then the store: what was started after the look cannot seem to be without a job.
         present = [one for one in tagged(self.ground.studio) if one.job_id not in supervised]
         present = self._without_job(present) if present else []
