@@ -196,6 +196,7 @@ def _compare_again(run: Run, task: Task, weights: Mapping[str, torch.Tensor], up
     run.keep_evaluation(update, run.heldout, after)
     compared = run.compared(update, before.scores, after.scores)
     task.result = {"run": str(run.folder.resolve()), "update": update, "videos": 2 * total, **compared}
+    task.message = f"Compared update {update} with the base model on {total} prompts."
     # A run that was killed has left no summary.
     known = read_summary(run.folder) or run.summary("interrupted", updates=update)
     return {**known, **compared}

@@ -10,6 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from flash_grpo.errors import InputError
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder to write into; InputError if that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write into {folder}: {error.strerror or error}; choose another --output") from error
+
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:

@@ -18,7 +18,7 @@ from av.container import InputContainer
 from av.error import FFmpegError
 
 from flash_grpo.errors import InputError
-from flash_grpo.files import atomic_path
+from flash_grpo.files import atomic_path, make_folder
 from flash_grpo.task import Task
 
 MAX_BYTES = 2 * 2**30
@@ -187,6 +187,7 @@ def normalise(path: Path, output: Path, task: Task, fps: float | None = None, ma
     """
     _check_wishes(output, fps, max_side)
     task.progress("normalise", 0, 1)
+    make_folder(output.parent)
     with open_video(path) as container, atomic_path(output) as temporary:
         source = _claims(path, container)
         rate = Fraction(fps or _usable(source.fps)).limit_denominator(1001)

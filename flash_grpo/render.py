@@ -16,7 +16,7 @@ from flash_grpo.checkpoint import PREFIX, choose_checkpoint, load_weights, put_w
 from flash_grpo.config import RunConfig, load_config
 from flash_grpo.errors import InputError, unknown_name
 from flash_grpo.evaluate import deploy, to_uint8
-from flash_grpo.files import write_atomic
+from flash_grpo.files import make_folder, write_atomic
 from flash_grpo.models.base import TextEmbeddings, VideoModel
 from flash_grpo.models.registry import load_model
 from flash_grpo.noise import gaussian, noise_seed
@@ -102,6 +102,7 @@ def render_run(run: Path, order: Order, output: Path, task: Task) -> dict[str, A
     checkpoint = choose_checkpoint(run, order.checkpoint) if "after" in order.sides else None
     prompts, shots = _shots(config, order)
     total = len(shots) * len(order.sides)
+    make_folder(output)
     task.progress("setup", 0, total)
     with task.at_once():
         if config.threads:

@@ -87,7 +87,8 @@ def reporting(folder: Path | None = None, subscribers: Sequence[Subscriber] = ()
     events.jsonl: progress, warnings, and at last finished (done or interrupted) or failed with its sentence.
     result.json: what the task left in `Task.result`, written whole and only by a task that is done, just before
     `finished`. SIGINT, SIGTERM and a file DIR/control/stop end the work by `Interrupted`, raised by the next
-    `Task.progress` or, within `Task.at_once`, by the signal. What went wrong is raised on.
+    `Task.progress` or, within `Task.at_once`, by the signal. What went wrong is raised on; RuntimeError with a sentence
+    if the disk takes no more.
     """
     with ExitStack() as stack:
         requests = _Wishes(folder or Path())
@@ -106,6 +107,8 @@ def reporting(folder: Path | None = None, subscribers: Sequence[Subscriber] = ()
                 tell(last)
             if stop:
                 raise Interrupted("interrupted") from None
+            if disk_problem(error):
+                raise RuntimeError(_sentence(error)) from error
             raise
 
 

@@ -172,6 +172,16 @@ def two_frames_far_apart(path: Path) -> Path:
     return write(path, "ffv1", "yuv420p", [picture(level, 16, 16) for level in LEVELS[:2]], [0, 1e6])
 
 
+def sound(path: Path) -> Path:
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("aac", rate=44100, layout="mono")
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        frame.sample_rate = 44100
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path
+
+
 def text(path: Path, content: str) -> Path:
     path.write_text(content)
     return path
@@ -187,6 +197,7 @@ def text(path: Path, content: str) -> Path:
         (lambda d: gif(d / "bomb.gif", 65535, 65535), "bomb.gif as a video.*more than 9.4 million"),
         (lambda d: gif(d / "bomb.gif", 4000, 4000), "bomb.gif as a video.*more than 9.4 million pixels; .*scale"),
         (lambda d: gif(d / "wide.gif", 9000, 10), "9000x10.*8192 a side; scale it down first"),
+        (lambda d: sound(d / "sound.m4a"), "sound.m4a as a video: it holds no video stream; choose another file"),
         (lambda d: growing(d / "grows.h264"), "grows.h264"),
         (lambda d: two_frames_far_apart(d / "long.mkv"), "takes 10000.. seconds, expected at most 600; cut it first"),
     ],
@@ -238,6 +249,7 @@ def test_what_a_file_does_not_claim_is_held_to_the_limits_too(tmp_path: Path, mo
     ("name", "wishes", "sentence"),
     [
         ("out.avi", {}, "ending in .mp4"),
+        ("a.avi/out.mp4", {}, "cannot write into .*a.avi: File exists; choose another --output"),
         ("out.mp4", {"fps": 0}, "frames per second from 1 to 240, got 0"),
         ("out.mp4", {"fps": float("nan")}, "frames per second"),
         ("out.mp4", {"max_side": 4}, "longest side of 16 to 8192 pixels, got 4"),

@@ -37,7 +37,7 @@ def check(words: list[str]) -> None:
         group: Any = typer.main.get_command(app)
         command = group.commands[words[1]]
         parameters = command.make_context(words[1], words[2:]).params
-        if words[1] in ("train", "config"):
+        if words[1] in ("train", "config") and parameters["preset"]:
             build_config(parameters["preset"], parse_assignments(parameters["assignments"] or []))
     elif words[0] not in {"git", "cd", "pip", "python", "python3"}:
         raise AssertionError(f"unknown program {words[0]!r}")

@@ -203,5 +203,6 @@ def test_what_cannot_be_rendered_is_one_sentence(
     assert flash_grpo(*words, monkeypatch=monkeypatch) == 2
     error = capsys.readouterr().err
     assert sentence in error and error.count("\n") == 1
+    assert "Traceback" not in error
     assert sentence in read_events(tmp_path / "report")[-1].data["message"]
     assert not (tmp_path / "out").exists()

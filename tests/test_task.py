@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -75,6 +76,12 @@ def test_a_task_that_fails_says_its_sentence_and_leaves_no_result(tmp_path: Path
     assert not (tmp_path / "result.json").exists()
     [last] = read_events(tmp_path)
     assert (last.type, last.data["message"]) == ("failed", str(error).splitlines()[0])
+
+
+def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="the disk takes no more: .*; free some space"), reporting(tmp_path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert read_events(tmp_path)[-1].data["message"].startswith("the disk takes no more")
 
 
 def test_attempts_at_one_task_share_a_log_and_are_told_apart(tmp_path: Path) -> None:

@@ -159,5 +159,5 @@ def export(
         task.progress("export", 0, 1)
         folder = export_run(run, format_, checkpoint, output)
         task.progress("export", 1, 1)
-        task.result = export_result(folder)
+        task.result, task.message = export_result(folder), f"Exported as {format_}."
     print(f"exported to {folder}; {folder / HOW_TO} says how to load it")
