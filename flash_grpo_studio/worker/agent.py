@@ -123,7 +123,7 @@ class Agent:
                 log.warning("cannot look at this machine: %s", error)
                 continue
             told = time.monotonic() if due else told
-            if state == "gone" and not self._gone.is_set():
+            if state == "gone" and not self._gone.is_set() and not self.setting.stopping.is_set():
                 log.warning("this worker was given up as dead; it enters itself anew")
                 self._gone.set()
                 self._wake.set()

@@ -59,7 +59,7 @@ class Listener:
             worker_enable_remote_control=False,
             worker_pool="solo",
         )
-        app.task(name=LOOK, ignore_result=True)(self._look)
+        app.task(name=LOOK, ignore_result=True, shared=False)(self._look)
         app.finalize()
         controller = app.WorkController(
             app=app,

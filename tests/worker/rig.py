@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from flash_grpo_studio.app.store.engine import Store
 from flash_grpo_studio.app.store.tables import Attempt, DeviceLease, Job
 from flash_grpo_studio.app.workspace import Workspace
 from flash_grpo_studio.worker.agent import Agent, Pace
-from flash_grpo_studio.worker.devices import cpu_slots
+from flash_grpo_studio.worker.devices import Device, cpu_slots
 from flash_grpo_studio.worker.escalate import Patience
 from flash_grpo_studio.worker.launch import Commands, Ground
 from flash_grpo_studio.worker.processes import tagged
@@ -52,8 +52,14 @@ def scripted(**script: Any) -> Commands:
     def command(ground: Ground, claim: Claim) -> list[str]:
         own = {"folder": "run" if claim.kind == "alignment" else "report", **script}
         # -c instead of -m: the runs' environment keeps the working folder off the path, as it should.
-        code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['scripted', {json.dumps(json.dumps(own))}]; "
-        return [sys.executable, "-c", code + "import runpy; runpy.run_module('tests.worker.scripted', run_name='__main__')"]
+        code = (
+            f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['scripted', {json.dumps(json.dumps(own))}]; "
+        )
+        return [
+            sys.executable,
+            "-c",
+            code + "import runpy; runpy.run_module('tests.worker.scripted', run_name='__main__')",
+        ]
 
     return command
 
@@ -90,10 +96,11 @@ def working(
     slots: int = 1,
     pace: Pace = QUICK,
     version: str = "test",
-    host: str = "",
+    devices: Sequence[Device] | None = None,
 ) -> Iterator[Running]:
-    """An agent at work; on the way out it is stopped, and no process of a run may be left."""
-    agent = Agent(setting(parts, commands, patience, slots, host), cpu_slots(slots), version, pace)
+    """An agent at work; on the way out it is stopped as by a signal."""
+    offered = cpu_slots(slots) if devices is None else devices
+    agent = Agent(setting(parts, commands, patience, slots), offered, version, pace)
     running = Running(agent, threading.Thread(target=lambda: None))
 
     def work() -> None:
@@ -119,7 +126,11 @@ def worker_process(
     module = ["flash_grpo.cli", "worker"] if script is None else ["tests.worker.rig", "--script", json.dumps(script)]
     with log.open("ab") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", *module, *where, *options], stdout=file, stderr=file, cwd=ROOT, start_new_session=True
+            [sys.executable, "-m", *module, *where, *options],
+            stdout=file,
+            stderr=file,
+            cwd=ROOT,
+            start_new_session=True,
         )
     try:
         yield process

@@ -55,7 +55,7 @@ def state_of(parts: Parts, worker_id: str) -> str:
 
 def test_a_killed_worker_leaves_its_run_alive_and_the_next_one_adopts_it(parts: Parts, tmp_path: Path) -> None:
     job = parts.submit()
-    script = {"updates": 60, "seconds": 0.1, "save_every": 1000}
+    script = {"updates": 30, "seconds": 0.1, "save_every": 1000}
     with worker_process(parts, tmp_path / "log", script) as first:
         wait(lambda: parts.job(job.id).update >= 2)
         [run] = processes(parts, job.id)
@@ -68,9 +68,9 @@ def test_a_killed_worker_leaves_its_run_alive_and_the_next_one_adopts_it(parts: 
         wait(lambda: parts.job(job.id).update > before.update)
         assert processes(parts, job.id) == [run], "it is the same process"
         done = wait_for(parts, job.id, "succeeded")
-    assert done.update == 60 and len(attempts_of(parts, job.id)) == 1 and len(parts.events(job.id, "adopted")) == 1
+    assert done.update == 30 and len(attempts_of(parts, job.id)) == 1 and len(parts.events(job.id, "adopted")) == 1
     with parts.store.reading() as session:
-        assert count_points(session, job.id) == 60, "nothing was lost in between"
+        assert count_points(session, job.id) == 30, "nothing was lost in between"
         seqs = [seq for (seq,) in session.query(Event.seq).filter(Event.job_id == job.id, Event.seq.is_not(None))]
         assert len(seqs) == len(set(seqs))
     assert state_of(parts, before.worker_id or "") == "gone"

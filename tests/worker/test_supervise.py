@@ -106,7 +106,9 @@ def test_children_that_outlive_a_run_are_ended_with_it(parts: Parts) -> None:
         ({"exit_at": 2, "say": "RuntimeError: CUDA out of memory. Tried to"}, "failed", "device ran out of memory"),
     ],
 )  # fmt: skip
-def test_a_run_that_cannot_go_on_fails_with_words(parts: Parts, script: dict[str, object], state: str, words: str) -> None:
+def test_a_run_that_cannot_go_on_fails_with_words(
+    parts: Parts, script: dict[str, object], state: str, words: str
+) -> None:
     job = parts.submit()
     with working(parts, scripted(updates=5, **script)):
         found = wait_for(parts, job.id, state)

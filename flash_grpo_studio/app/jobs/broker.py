@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from celery import Celery
+from kombu import Exchange
 from kombu.common import Broadcast
 
 from flash_grpo_studio.app.jobs.dispatch import EXCHANGE
+
+
+def fan_out() -> Exchange:
+    """Where messages go, and from there to every worker that listens. Senders must declare it: to Redis, an exchange
+    that a process has not declared is an ordinary one, and a message into it reaches nobody.
+    """
+    return Exchange(EXCHANGE, type="fanout", durable=False)
 
 
 def celery_app(broker_url: str) -> Celery:
@@ -16,7 +24,7 @@ def celery_app(broker_url: str) -> Celery:
         accept_content=["json"],
         result_backend=None,
         task_ignore_result=True,
-        task_queues=(Broadcast(EXCHANGE),),
+        task_queues=(Broadcast(EXCHANGE, exchange=fan_out(), routing_key=EXCHANGE),),
         task_default_queue=EXCHANGE,
         task_acks_late=False,
         broker_connection_retry_on_startup=True,

@@ -33,11 +33,19 @@ class Dispatch:
             return False
         try:
             with self._lock:
-                self._app().send_task(LOOK, exchange=EXCHANGE, retry=False, ignore_result=True, expires=60)
+                self._send()
         except (OperationalError, OSError) as error:
             logging.getLogger(__name__).warning("the broker is away, workers will look by themselves: %s", error)
             return False
         return True
+
+    def _send(self) -> None:
+        from flash_grpo_studio.app.jobs.broker import fan_out
+
+        where = fan_out()
+        self._app().send_task(
+            LOOK, exchange=where, declare=[where], routing_key=EXCHANGE, retry=False, ignore_result=True, expires=60
+        )
 
     def _app(self) -> Any:
         if self._celery is None:
