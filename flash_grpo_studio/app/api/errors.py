@@ -61,12 +61,15 @@ class TooManyAttempts(Exception):
         self.seconds = seconds
 
 
-class Refused(Exception):
-    """A request that cannot be served, with its HTTP status and code."""
+class Refused(HTTPException):
+    """A request that cannot be served, with its HTTP status and code.
+
+    It is an HTTPException because FastAPI makes a 400 of whatever else a body's parser raises.
+    """
 
     def __init__(self, status: int, code: str, message: str, what_to_do: str | None = None) -> None:
-        super().__init__(message)
-        self.status, self.code, self.what_to_do = status, code, what_to_do
+        super().__init__(status, message)
+        self.code, self.what_to_do = code, what_to_do
 
 
 def problem(
@@ -91,6 +94,9 @@ DESCRIPTIONS = {
 }
 
 
+HTTP_CODES = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+
+
 def problems(*more: int) -> dict[int | str, dict[str, Any]]:
     """Responses of a route for OpenAPI: the errors that any route may answer with, and these."""
     codes = sorted({401, 403, 413, 422, 503, *more})
@@ -111,13 +117,13 @@ def error_response(error: Exception) -> JSONResponse:
     if isinstance(error, TooManyAttempts):
         return problem(429, "too_many_attempts", text, {"Retry-After": str(max(1, round(error.seconds)))})
     if isinstance(error, Refused):
-        return problem(error.status, error.code, text, what_to_do=error.what_to_do)
+        return problem(error.status_code, error.code, error.detail, what_to_do=error.what_to_do)
     if isinstance(error, InputError):
         return problem(422, "invalid", text)
     if isinstance(error, RequestValidationError):
         return problem(422, "invalid", "the request cannot be used", fields=field_problems(error.errors()))
     if isinstance(error, HTTPException):
-        code = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+        code = HTTP_CODES.get(error.status_code, "http_error")
         return problem(error.status_code, code, str(error.detail), error.headers)
     if isinstance(error, StoreUnavailable | PoolTimeout):
         log.warning("%s", text)

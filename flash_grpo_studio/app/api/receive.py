@@ -191,7 +191,7 @@ class _Form:
             raise Refused(413, "too_large", "the form's headers are too long")
 
     def _header_end(self) -> None:
-        self.headers[self._field.decode("latin-1").lower()] = self._value.decode("utf-8", "replace")
+        self.headers[self._field.decode("latin-1").lower()] = self._value.decode("latin-1")
         self._field = self._value = b""
 
     def _headers_finished(self) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import mimetypes
 from pathlib import Path
+from typing import Any
 
 from fastapi import Request
 from fastapi.responses import FileResponse, Response
 
 from flash_grpo.errors import InputError
+from flash_grpo_studio.app.api.errors import problems
 from flash_grpo_studio.app.jobs.change import NotFound
 from flash_grpo_studio.app.workspace import Workspace
 
@@ -17,6 +19,21 @@ INLINE = {".mp4": "video/mp4", ".webm": "video/webm", ".png": "image/png", ".jpg
 TEXTS = (".txt", ".yaml", ".jsonl", ".csv", ".log", ".md")
 SAFE_TYPES = {".json": "application/json", ".gif": "image/gif", ".mov": "video/quicktime", ".mkv": "video/x-matroska"}
 POLICY = "default-src 'none'; sandbox; frame-ancestors 'self'"
+
+
+SERVED = (*INLINE.values(), *SAFE_TYPES.values(), "text/plain", "application/octet-stream")
+CONTENT: dict[int | str, dict[str, Any]] = {
+    **problems(404),
+    200: {"description": "The file.", "content": {kind: {"schema": {}} for kind in dict.fromkeys(SERVED)}},
+    206: {
+        "description": "The part or parts that were asked for by `Range`.",
+        "content": {kind: {"schema": {}} for kind in (*dict.fromkeys(SERVED), "multipart/byteranges")},
+    },
+    304: {"description": "Not changed since the ETag sent."},
+    400: {"description": "A `Range` that cannot be read.", "content": {"text/plain": {"schema": {}}}},
+    416: {"description": "A `Range` beyond the file.", "content": {"text/plain": {"schema": {}}}},
+}
+"""How routes that send files may answer, for the API's document."""
 
 
 def media_type(name: str) -> str:

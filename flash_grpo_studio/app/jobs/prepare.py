@@ -35,6 +35,8 @@ from flash_grpo_studio.app.workspace import Workspace
 PROMPTS_FILE, VALIDATION_FILE, HELDOUT_FILE = "prompts.jsonl", "validation.jsonl", "heldout.jsonl"
 """In the job's folder, where its processes run; the configuration names them relative to it."""
 PROMPT_KEYS = ("prompts", "validation_prompts", "heldout_prompts")
+MAX_UPDATES = 2**31 - 1
+"""What the store can count."""
 SPLIT_FROM = 8
 """From this many held-out prompts on, a set replaces the preset's validation and held-out prompts, half each."""
 
@@ -188,6 +190,8 @@ def _checked(
                 f"{key}: expected one of the built-in sets ({', '.join(BUILT_IN_PROMPTS)}), got {value!r}; give your "
                 "own prompts as `prompts`, as a list or as the id of a prompt set"
             )
+    if config.updates > MAX_UPDATES:
+        raise InputError(f"updates: expected at most {MAX_UPDATES}, got {config.updates}")
     for reward in config.rewards:
         _check_reward(actor, reward)
     model = config.model

@@ -39,7 +39,7 @@ def paged(session: Session, query: Select[Any], keys: Sequence[Key], limit: int,
     columns = [column for column, _ in keys]
     page = query.add_columns(*columns).order_by(*(column.desc() if down else column.asc() for column, down in keys))
     if cursor is not None:
-        page = page.where(_after(keys, _read_cursor(cursor, len(keys))))
+        page = page.where(_after(keys, _read_cursor(cursor, [column for column, _ in keys])))
     rows = session.execute(page.limit(limit + 1)).all()
     more = len(rows) > limit
     rows = rows[:limit]
@@ -61,23 +61,22 @@ def _write_cursor(values: Sequence[Any]) -> str:
     return base64.urlsafe_b64encode(json.dumps(list(values)).encode()).decode().rstrip("=")
 
 
-def _read_cursor(cursor: str, length: int) -> list[Any]:
+def _read_cursor(cursor: str, columns: Sequence[Any]) -> list[Any]:
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
     except (ValueError, binascii.Error, RecursionError):
         values = None
-    plain = isinstance(values, list) and len(values) == length
-    if not plain or any(isinstance(value, dict | list) or value is None or _unfit(value) for value in values or ()):
+    if not isinstance(values, list) or len(values) != len(columns) or not all(map(_fits, columns, values)):
         raise InputError("the cursor is none of this list; leave it out to begin anew")
-    found: list[Any] = values
-    return found
+    return values
 
 
-def _unfit(value: Any) -> bool:
-    if isinstance(value, str):
-        return "\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value)
-    return bool(abs(value) > 2**62 or value != value)
+def _fits(column: Any, value: Any) -> bool:
+    """Whether a column can be compared with a value."""
+    if column.type.python_type is str:
+        return isinstance(value, str) and "\0" not in value and not any("\ud800" <= sign <= "\udfff" for sign in value)
+    return isinstance(value, int | float) and abs(value) < 2**53 if not isinstance(value, bool) else False
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ def escaped(text: str) -> str:
 
 def state_counts(session: Session, seen: ColumnElement[bool]) -> dict[str, int]:
     """How many visible jobs there are by state."""
-    rows = session.execute(select(Job.state, func.count()).where(seen).group_by(Job.state)).tuples()
+    rows = session.execute(select(Job.state, func.count()).where(seen).group_by(Job.state))
     return dict(rows.all())
 
 
@@ -141,13 +140,13 @@ def queue_positions(session: Session, job_ids: Sequence[str]) -> dict[str, int]:
         return {}
     place = func.row_number().over(order_by=(Job.priority.desc(), Job.position)).label("place")
     queue = select(Job.id, place).where(Job.state == "queued").subquery()
-    return dict(session.execute(select(queue.c.id, queue.c.place).where(queue.c.id.in_(job_ids))).tuples().all())
+    return dict(session.execute(select(queue.c.id, queue.c.place).where(queue.c.id.in_(job_ids))).all())
 
 
 def user_names(session: Session, user_ids: Sequence[str]) -> dict[str, str]:
     """Names by id."""
     query = select(User.id, User.name).where(User.id.in_(set(user_ids)))
-    return dict(session.execute(query).tuples().all())
+    return dict(session.execute(query).all())
 
 
 @dataclass(frozen=True)

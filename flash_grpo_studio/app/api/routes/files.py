@@ -12,7 +12,7 @@ from flash_grpo_studio.app.api.base import Cursor, FileId, JobId, Limit, PageOf,
 from flash_grpo_studio.app.api.errors import problems
 from flash_grpo_studio.app.api.job_files import registered
 from flash_grpo_studio.app.api.routes.media import VideoView, video_view
-from flash_grpo_studio.app.api.serving import media_type, send_file
+from flash_grpo_studio.app.api.serving import CONTENT, media_type, send_file
 from flash_grpo_studio.app.api.who import Parts, Reader
 from flash_grpo_studio.app.jobs.access import fetch
 from flash_grpo_studio.app.store.listing import paged
@@ -104,18 +104,6 @@ def get_file(studio: Parts, actor: Reader, file_id: FileId) -> FileView:
         row = fetch(session, actor, File, file_id)
         job = session.get(Job, row.job_id) if row.job_id else None
     return file_view(row, row.bytes, job.folder if job else "uploads")
-
-
-CONTENT = problems(404) | {
-    200: {
-        "description": "The file.",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    },
-    206: {"description": "The part that was asked for by `Range`."},
-    304: {"description": "Not changed since the ETag sent."},
-    400: {"description": "A `Range` that cannot be read."},
-    416: {"description": "A `Range` beyond the file."},
-}
 
 
 @router.get("/files/{file_id}/content", response_class=Response, responses=CONTENT, summary="A file's content")

@@ -75,7 +75,7 @@ def health(request: Request, studio: Parts) -> Health:
 def _workers(studio: Studio) -> Part:
     try:
         with studio.store.reading() as session:
-            rows = session.execute(select(Worker.state, func.count()).group_by(Worker.state)).tuples()
+            rows = session.execute(select(Worker.state, func.count()).group_by(Worker.state))
             counts = dict(rows.all())
     except StoreUnavailable:
         return Part(ok=False, message="unknown while the database is away")

@@ -99,7 +99,7 @@ def list_leases(studio: Parts, actor: Reader) -> LeaseList:
     with studio.store.reading() as session:
         rows = session.scalars(select(DeviceLease).order_by(DeviceLease.host, DeviceLease.device)).all()
         query = select(Job.id, Job.name).where(Job.id.in_([row.job_id for row in rows]), visible(actor, Job))
-        names = dict(session.execute(query).tuples().all())
+        names = dict(session.execute(query).all())
     plain = ("host", "device", "worker_id", "since")
     shown = [
         LeaseView(

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from flash_grpo_studio.app.api.base import VideoId, subject
 from flash_grpo_studio.app.api.errors import problems
-from flash_grpo_studio.app.api.serving import media_type, send_file
+from flash_grpo_studio.app.api.serving import CONTENT, media_type, send_file
 from flash_grpo_studio.app.api.who import Parts, Reader
 from flash_grpo_studio.app.jobs.access import fetch
 from flash_grpo_studio.app.store.tables import Video
@@ -42,15 +42,6 @@ def video_view(row: Video) -> VideoView:
     return VideoView(**facts, media_type=media_type(row.path), url=f"/api/v1/videos/{row.id}/content")
 
 
-VIDEO = problems(404) | {
-    200: {"description": "The video.", "content": {"video/mp4": {"schema": {"type": "string", "format": "binary"}}}},
-    206: {"description": "The part that was asked for by `Range`."},
-    304: {"description": "Not changed since the ETag sent."},
-    400: {"description": "A `Range` that cannot be read."},
-    416: {"description": "A `Range` beyond the file."},
-}
-
-
 @router.get("/videos/{video_id}", response_model=VideoView, responses=problems(404), summary="A video")
 def get_video(studio: Parts, actor: Reader, video_id: VideoId) -> VideoView:
     """What is known of a video."""
@@ -58,7 +49,7 @@ def get_video(studio: Parts, actor: Reader, video_id: VideoId) -> VideoView:
         return video_view(fetch(session, actor, Video, video_id))
 
 
-@router.get("/videos/{video_id}/content", response_class=Response, responses=VIDEO, summary="A video's content")
+@router.get("/videos/{video_id}/content", response_class=Response, responses=CONTENT, summary="A video's content")
 def get_video_content(studio: Parts, actor: Reader, request: Request, video_id: VideoId) -> Response:
     """The video itself; `Range` is served."""
     with studio.store.reading() as session:
