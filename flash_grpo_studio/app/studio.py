@@ -194,16 +194,17 @@ def _locked(handle: int) -> bool:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """A SIGTERM, as a service manager sends it, stops the studio as Ctrl-C does."""
+    """SIGTERM, as a service manager sends it, and SIGINT, also where a shell started us deaf to it, stop the studio."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _wait_for_page(settings: Settings, supervisor: Supervisor, started: float) -> None:
