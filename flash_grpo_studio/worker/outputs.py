@@ -18,6 +18,7 @@ from flash_grpo_studio.app.store.metrics import insert_of
 from flash_grpo_studio.app.store.tables import BaseModelEntry, File, Job, Video, new_id
 from flash_grpo_studio.app.workspace import Workspace
 from flash_grpo_studio.worker.launch import Ground, download_folder, folder_of
+from flash_grpo_studio.worker.paths import inside_out
 
 RUN_FILES = {
     "summary": "run/summary.json",
@@ -45,7 +46,7 @@ def enter(store: Store, ground: Ground, claim: Claim, done: bool) -> dict[str, A
             _put_files(session, ground.workspace, job, {folder / name: kind for kind, name in RUN_FILES.items()})
         elif done:
             _ENTRIES.get(claim.kind, _nothing)(session, ground, job, claim, result)
-    return inside_out(ground.workspace, result) if done else None
+    return inside_out(ground.workspace.folder, result) if done else None
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -54,16 +55,6 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def inside_out(workspace: Workspace, value: Any) -> Any:
-    """A result with the workspace's own place taken out of its paths: the store knows only relative ones."""
-    if isinstance(value, Mapping):
-        return {key: inside_out(workspace, item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [inside_out(workspace, item) for item in value]
-    root = f"{workspace.folder}/"
-    return value.removeprefix(root) if isinstance(value, str) else value
 
 
 def _nothing(session: Session, ground: Ground, job: Job, claim: Claim, result: Mapping[str, Any]) -> None:

@@ -24,12 +24,14 @@ from flash_grpo_studio.worker.diagnose import Remains
 from flash_grpo_studio.worker.escalate import Escalation, Patience
 from flash_grpo_studio.worker.living import find_leader
 from flash_grpo_studio.worker.memory import kernel_kills
+from flash_grpo_studio.worker.paths import inside_out
 from flash_grpo_studio.worker.processes import Found, end_politely, family, kill_all
 from flash_grpo_studio.worker.tail import Tail, last_ending
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 _TRIES = 20
+_LONGEST_MESSAGE = 3500
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Supervisor:
         self.setting, self.claim, self.adopted = setting, claim, adopted
         self.store, self.ground, self.patience = setting.store, setting.ground, setting.patience
         self.folder = launch.speaks_in(self.ground, claim)
-        self.tail = Tail(self.store, claim, self.folder, f"{claim.folder}/{self.folder.name}")
+        self.tail = Tail(self.store, claim, self.ground.workspace, self.folder.name)
         self.process: launch.RunProcess | None = None
         self.escalation: Escalation | None = None
         self.launched: launch.LaunchRecord | None = None
@@ -246,13 +248,14 @@ class Supervisor:
 
     def _apply(self, verdict: Verdict) -> None:
         claim, code = self.claim, self.process.exit_code if self.process else None
+        message = inside_out(self.ground.workspace.folder, verdict.message)[:_LONGEST_MESSAGE]
         if verdict.target == "died":
-            state = attempts.died(self.store, claim, verdict.message, code)
+            state = attempts.died(self.store, claim, message, code)
         else:
             result = outputs.enter(self.store, self.ground, claim, verdict.target == "succeeded")
-            attempts.ended(self.store, claim, verdict.target, verdict.message, code, result)
+            attempts.ended(self.store, claim, verdict.target, message, code, result)
             state = verdict.target
-        log.info("job %s: %s%s", claim.job_id, state, f" ({verdict.message})" if verdict.message else "")
+        log.info("job %s: %s%s", claim.job_id, state, f" ({message})" if message else "")
 
     def _let_go(self) -> None:
         """The job is in other hands. Where they are on this machine they take the living process over; else it ends."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +19,27 @@ from flash_grpo_studio.app.store.engine import Store
 from flash_grpo_studio.app.store.intake import ENDINGS, VideoFacts, take_in
 from flash_grpo_studio.app.store.metrics import drop_points
 from flash_grpo_studio.app.store.tables import Checkpoint, Event, Job
+from flash_grpo_studio.app.workspace import Workspace
+from flash_grpo_studio.worker.paths import inside_out
 
 CHUNK = 2**20
 """Bytes per transaction: some thousand events, and a lock on SQLite that is held for well under a second."""
 _LAST_BYTES = 2**18
 _DUE_SECONDS = 5.0
+_SENTENCES = ("warning", *ENDINGS)
 
 
 class Tail:
     """Follows one job's log for the worker in charge. `grown` says whether the last look found something new.
 
-    folder: where events.jsonl lies; relative: the same folder as the store names it. seconds: device time to be noted
-    with the next stretch.
+    name: of the folder in which events.jsonl grows, run or report. seconds: device time to be noted with the next
+    stretch.
     """
 
-    def __init__(self, store: Store, claim: Claim, folder: Path, relative: str) -> None:
-        self.store, self.claim, self.folder, self.relative = store, claim, folder, relative
+    def __init__(self, store: Store, claim: Claim, workspace: Workspace, name: str) -> None:
+        self.store, self.claim, self.root = store, claim, workspace.folder
+        self.relative = f"{claim.folder}/{name}"
+        self.folder = workspace.inside(self.relative)
         self.offset = claim.intake_offset
         self.grown = False
         self.seconds = 0.0
@@ -63,12 +69,18 @@ class Tail:
         if not data and not seconds:
             return False
         after = self.offset + len(data)
-        if not self._write(parse_records(data), after, seconds):
+        if not self._write([self._told(record) for record in parse_records(data)], after, seconds):
             self._find_place()
             return True
         self.offset, self._anew = after, False
         self.seconds -= seconds
         return bool(data) and after < size
+
+    def _told(self, record: Record) -> Record:
+        """Sentences without this machine's place of the workspace."""
+        if record.type not in _SENTENCES:
+            return record
+        return replace(record, data=inside_out(self.root, record.data))
 
     def _write(self, records: Sequence[Record], after: int, seconds: float) -> bool:
         claim = self.claim

@@ -4,9 +4,9 @@
 
 It works in the job's folder as a training does: run/config.yaml, run/events.jsonl, run/control, and run/saved as its
 checkpoint. Keys: updates; seconds (per update); save_every; folder (run or report); silent_at (update from which on it
-says nothing); slow_at, slow (seconds of silence there); ignore_term; die_at and signal; exit_at and exit_code; say (printed at the end, or at exit); fail (a
-sentence); children (grandchildren to leave, each a list of `session`, `bare`); once (all faults only in attempt 1);
-deaf (ignores its control folder); slow_stop (seconds between SIGTERM and its end).
+says nothing); slow_at, slow (seconds of silence there); ignore_term; die_at and signal; exit_at and exit_code; say
+(printed at the end, or at exit); fail (a sentence); children (grandchildren to leave, each `session` or `bare`); once
+(all faults only in attempt 1); deaf (ignores its control folder); slow_stop (seconds from SIGTERM to its end).
 """
 
 from __future__ import annotations

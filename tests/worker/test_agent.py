@@ -154,9 +154,9 @@ def test_a_draining_worker_finishes_what_it_has_and_takes_nothing_new(parts: Par
 def test_a_worker_of_another_version_is_refused_while_the_others_live(parts: Parts) -> None:
     with working(parts, scripted()) as running:
         wait(lambda: running.agent.worker_id)
-        with pytest.raises(InputError, match="this is version other and the studio runs version test"):
-            with working(parts, scripted(), version="other") as stranger:
-                stranger.thread.join(10)
+        match = "this is version other and the studio runs version test"
+        with pytest.raises(InputError, match=match), working(parts, scripted(), version="other") as stranger:
+            stranger.thread.join(10)
     with working(parts, scripted(), version="other") as alone:
         wait(lambda: alone.agent.worker_id, what="control: with nobody else there it is welcome")
 
@@ -171,9 +171,9 @@ def test_a_worker_with_another_workspace_is_refused(parts: Parts, tmp_path: Path
     elsewhere = replace(parts, workspace=Workspace(tmp_path / "elsewhere"))
     with working(parts, scripted()) as running:
         wait(lambda: running.agent.worker_id)
-        with pytest.raises(InputError, match="all machines must share one folder"):
-            with working(elsewhere, scripted()) as stranger:
-                stranger.thread.join(10)
+        match = "all machines must share one folder"
+        with pytest.raises(InputError, match=match), working(elsewhere, scripted()) as stranger:
+            stranger.thread.join(10)
 
 
 def test_a_database_locked_for_a_while_costs_no_run_and_no_event(parts: Parts) -> None:

@@ -100,7 +100,7 @@ def test_children_that_outlive_a_run_are_ended_with_it(parts: Parts) -> None:
 @pytest.mark.parametrize(
     ("script", "state", "words"),
     [
-        ({"exit_at": 2, "exit_code": 2, "say": "flash-grpo: the model 'x' is missing; download it"}, "failed", "missing"),
+        ({"exit_at": 2, "exit_code": 2, "say": "flash-grpo: the model is missing; download it"}, "failed", "missing"),
         ({"exit_at": 2, "fail": "the weights have diverged; lower learning_rate"}, "failed", "diverged"),
         ({"exit_at": 2, "say": "OSError: [Errno 28] No space left on device"}, "failed", "the disk is full"),
         ({"exit_at": 2, "say": "RuntimeError: CUDA out of memory. Tried to"}, "failed", "device ran out of memory"),
