@@ -192,10 +192,12 @@ class Agent:
     def _work(self, claimed: Claim, adopted: bool, before: threading.Thread | None) -> None:
         if before is not None:
             before.join()  # the one before may be ending the process that this one would adopt
+        supervisor = Supervisor(self.setting, claimed, adopted)
         try:
-            Supervisor(self.setting, claimed, adopted).run()
-        except Exception:
-            log.exception("job %s: its supervision failed; it is taken up again", claimed.job_id)
+            supervisor.run()
+        except Exception as error:
+            log.exception("job %s: its supervision failed", claimed.job_id)
+            supervisor.give_up(error)
         finally:
             self._wake.set()  # devices are free
 

@@ -27,6 +27,10 @@ from flash_grpo_studio.worker.processes import ATTEMPT_TAG, JOB_TAG, STUDIO_TAG,
 SECRETS = ("FLASH_GRPO_DATABASE_URL", "FLASH_GRPO_BROKER_URL")
 """What a run has no business with: rewards may be anybody's code."""
 LAUNCH_FILE, OUTPUT_FILE, OLD_OUTPUT_FILE = "launch.json", "output.txt", "output-before.txt"
+SHUTDOWN_FILE = "shutdown"
+"""Says that the worker asked the run to end for its own sake: if it dies before it gives the job back, the next worker
+must not take this for a person's wish.
+"""
 OUTPUT_BYTES = 8 * 2**20
 """A run's output is moved aside beyond this size, so that one that talks without end fills no disk."""
 
@@ -237,6 +241,13 @@ def start(ground: Ground, claim: Claim, commands: Commands = command_for) -> Run
     with suppress(OSError):  # a full disk: the run will say so itself
         write_atomic(folder / LAUNCH_FILE, json.dumps(asdict(record), indent=1))
     return RunProcess(child.pid, born, child)
+
+
+def note_shutdown(folder: Path) -> None:
+    """Leave the mark that `SHUTDOWN_FILE` tells of."""
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SHUTDOWN_FILE).touch()
 
 
 def read_launch(ground: Ground, claim: Claim, attempt: int | None = None) -> LaunchRecord | None:

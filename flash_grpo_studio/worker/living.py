@@ -7,18 +7,15 @@ import socket
 from flash_grpo.ownership import read_owner
 from flash_grpo_studio.app.jobs.leases import Claim
 from flash_grpo_studio.worker.launch import Ground, speaks_in
-from flash_grpo_studio.worker.processes import Found, alive, birth, tagged
+from flash_grpo_studio.worker.processes import Found, alive, birth, eldest, tagged
 
 
 def find_leader(ground: Ground, claim: Claim) -> Found | None:
-    """The process that leads a job's run: by its tags, as the store noted it, or by the lock of the run folder."""
-    leaders = [one for one in tagged(ground.studio, claim.job_id) if one.leads]
-    if leaders:
-        return max(leaders, key=lambda one: (one.attempt or 0, one.born))
+    """The process that leads a job's run: as the store noted it, by its tags, or by the lock of the run folder."""
     pid, born = claim.process, claim.process_started
     if pid is not None and born is not None and alive(pid, born):
         return Found(pid, born, pid, claim.job_id, claim.attempt)
-    return _owner(ground, claim)
+    return eldest(tagged(ground.studio, claim.job_id)) or _owner(ground, claim)
 
 
 def _owner(ground: Ground, claim: Claim) -> Found | None:

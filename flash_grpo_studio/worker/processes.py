@@ -108,6 +108,14 @@ def family(studio: str, job_id: str, leader: int | None = None, born: float | No
     return list(found.values())
 
 
+def eldest(found: Iterable[Found]) -> Found | None:
+    """The process that a worker started: of those that lead a group the first, as launchers give their children groups
+    of their own.
+    """
+    leaders = [one for one in found if one.leads]
+    return min(leaders, key=lambda one: (one.born, one.pid), default=None)
+
+
 def _group(leader: int) -> set[int]:
     found = set()
     for pid in psutil.pids():
@@ -149,12 +157,11 @@ def kill_all(find: Callable[[], Iterable[Found]], seconds: float = 20.0) -> list
 
 
 def end_politely(find: Callable[[], list[Found]], patience: float) -> list[Found]:
-    """SIGTERM the leaders, so that runs save what they have, wait for `patience`, then SIGKILL what is left."""
-    present = find()
-    leaders = [one for one in present if one.leads] or present
-    for one in leaders:
-        send(one, signal.SIGTERM)
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline and any(alive(one.pid, one.born) for one in leaders):
-        time.sleep(_POLL_SECONDS)
+    """SIGTERM one job's leader, so that the run saves what it has, wait for `patience`, then SIGKILL what is left."""
+    leader = eldest(find())
+    if leader is not None:
+        send(leader, signal.SIGTERM)
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline and alive(leader.pid, leader.born):
+            time.sleep(_POLL_SECONDS)
     return kill_all(find)

@@ -6,7 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from sqlalchemy import select
@@ -144,8 +145,8 @@ class Supervisor:
             except StoreUnavailable as error:
                 log.warning("job %s goes on while %s", self.claim.job_id, error)
             self._look_at_run(escalation, now)
-            if self.setting.stopping.is_set():
-                escalation.begin("shutdown", now)
+            if self.setting.stopping.is_set() and escalation.begin("shutdown", now):
+                launch.note_shutdown(self.output)
             escalation.step(now)
             launch.trim_output(self.output)
             if self.setting.stopping.wait(self.patience.look):
@@ -238,13 +239,26 @@ class Supervisor:
             update=view.update,
             ending=last_ending(self.tail.file, self.launched.events_from if self.launched else 0),
             remains=remains,
-            reason=self.escalation.reason if self.escalation else None,
+            reason=self._reason(),
             started=bool(process or self.claim.process or self.launched),
             silent_minutes=(time.monotonic() - self._sign) / 60,
         )
-        if case.reason is None and process is not None and self._was_there and not self.folder.is_dir():
-            case = replace(case, reason="removed")
         return decide(case)
+
+    def _reason(self) -> Reason | None:
+        """Why a worker ended the run, if it did: this one, or one before that died on its way out."""
+        if self.escalation is not None and self.escalation.reason is not None:
+            return self.escalation.reason
+        if self._was_there and not self.folder.is_dir():
+            return "removed"
+        return "shutdown" if (self.output / launch.SHUTDOWN_FILE).exists() else None
+
+    def give_up(self, error: Exception) -> None:
+        """Something unforeseen happened here: end the run, and let the job's retries count it."""
+        self._kill()
+        why = f"its worker failed at it ({type(error).__name__}: {error})"
+        with suppress(Fenced, IllegalTransition):
+            self._patiently(lambda: attempts.died(self.store, self.claim, why[:_LONGEST_MESSAGE]))
 
     def _apply(self, verdict: Verdict) -> None:
         claim, code = self.claim, self.process.exit_code if self.process else None

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from flash_grpo_studio.app.jobs import attempts
 from tests.studio import Parts, open_parts
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries of workers within this process come soon."""
+    monkeypatch.setattr(attempts, "FIRST_BACKOFF_SECONDS", 0.2)
 
 
 @pytest.fixture

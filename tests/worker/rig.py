@@ -30,7 +30,7 @@ from flash_grpo_studio.worker.supervise import Setting
 from tests.studio import Parts
 
 QUICK = Pace(poll=0.1, watch=1.0, reconcile=0.3, beat=0.2, facts=5.0)
-SHORT = Patience(look=0.05, pause=2.0, cancel=1.0, end=1.0, shutdown_ask=1.0, shutdown_end=1.0, hang=60.0, store=1.0)
+SHORT = Patience(look=0.05, pause=2.0, cancel=0.6, end=0.6, shutdown_ask=0.8, shutdown_end=0.6, hang=60.0, store=1.0)
 ROOT = Path(__file__).parents[2]
 # Small enough to be over seconds after torch was imported.
 TINY: dict[str, Any] = {

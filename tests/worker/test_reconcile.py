@@ -89,6 +89,23 @@ def test_a_run_that_ended_while_no_worker_lived_is_concluded_from_its_events(par
     assert done.result == {"status": "done", "updates": 8} and len(attempts_of(parts, job.id)) == 1
 
 
+def test_a_worker_killed_on_its_way_out_turns_nobodys_job_into_a_paused_one(parts: Parts, tmp_path: Path) -> None:
+    job = parts.submit()
+    script = {"updates": 1000, "seconds": 0.5, "save_every": 1000}
+    with worker_process(parts, tmp_path / "log", script) as first:
+        wait(lambda: parts.job(job.id).update >= 1)
+        first.terminate()
+        wait(lambda: (parts.workspace.run(job.id) / "control" / "pause").exists())
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+    wait(lambda: not processes(parts, job.id))
+    assert parts.job(job.id).state == "running"
+    with working(parts, scripted(updates=4)):
+        wait_for(parts, job.id, "succeeded")
+    assert [attempt.outcome for attempt in attempts_of(parts, job.id)] == ["stopped", "succeeded"]
+    assert "paused" not in parts.states(job.id)
+
+
 def test_a_run_that_died_with_its_worker_is_resumed(parts: Parts, tmp_path: Path) -> None:
     job = parts.submit()
     with worker_process(parts, tmp_path / "log", {"updates": 60, "seconds": 0.1, "save_every": 2}) as first:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 import signal
+import time
 from dataclasses import replace
 
 import pytest
 from sqlalchemy import delete
 
+from flash_grpo_studio.app.jobs.leases import Claim
 from flash_grpo_studio.app.store.metrics import count_points
 from flash_grpo_studio.app.store.tables import Job
+from flash_grpo_studio.worker.launch import Ground
 from tests.studio import Parts
 from tests.worker.rig import (
     SHORT,
@@ -139,7 +142,7 @@ def test_a_run_that_dies_again_and_again_without_progress_fails(parts: Parts) ->
 
 def test_a_run_that_hangs_is_killed_and_tried_again(parts: Parts) -> None:
     job = parts.submit()
-    patience = replace(SHORT, hang=1.0)
+    patience = replace(SHORT, hang=1.0, hang_factor=2.0)
     with working(parts, scripted(updates=4, silent_at=3, once=True), patience):
         wait_for(parts, job.id, "succeeded")
     assert "hung" in attempts_of(parts, job.id)[0].message
@@ -229,3 +232,36 @@ def test_a_request_by_hand_pauses_the_job(parts: Parts) -> None:
         (parts.workspace.run(job.id) / "control" / "pause").touch()
         paused = wait_for(parts, job.id, "paused")
     assert "not through the studio" in paused.message
+
+
+def test_a_clock_that_jumps_decides_nothing(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = parts.submit()
+    real, shift = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: real() + shift[0])
+    with working(parts, scripted(updates=30, seconds=0.05, die_at=15, once=True)):
+        wait(lambda: parts.job(job.id).update >= 3)
+        shift[0] = 86400.0
+        wait(lambda: parts.job(job.id).update >= 8)
+        assert parts.job(job.id).device_seconds < 60
+        # Set back while the job waits for its retry, which would otherwise come a day later.
+        wait(lambda: parts.job(job.id).state == "queued")
+        assert (parts.job(job.id).not_before or 0) > real() + 80000
+        shift[0] = 0.0
+        done = wait_for(parts, job.id, "succeeded")
+    assert len(attempts_of(parts, job.id)) == 2 and done.device_seconds < 60
+
+
+def test_a_fault_of_the_worker_itself_is_counted_and_told(parts: Parts) -> None:
+    job, other = parts.submit(max_retries=1), parts.submit()
+    good = scripted(updates=2)
+
+    def faulty(ground: Ground, claim: Claim) -> list[str]:
+        if claim.job_id == job.id:
+            raise RuntimeError("a bug")
+        return good(ground, claim)
+
+    with working(parts, faulty):
+        failed = wait_for(parts, job.id, "failed")
+        wait_for(parts, other.id, "succeeded")
+    assert "its worker failed at it (RuntimeError: a bug)" in failed.message
+    assert_nothing_left(parts)
