@@ -170,12 +170,18 @@ def _download(ground: Ground, claim: Claim) -> list[str]:
     task = claim.spec["task"]
     output = ground.workspace.folder / "models" / download_folder(task)
     revision = [f"--revision={task['revision']}"] if task["revision"] else []
-    return ["download", "--output", str(output), *revision, "--report", "report", "--", task["repo"]]
+    chosen = ["--output", str(output), *revision, "--kind", task["what"]]
+    return ["download", *chosen, "--report", "report", "--", task["repo"]]
 
 
 def download_folder(task: Mapping[str, Any]) -> str:
-    """Where in the workspace's models/ a repository's files go."""
-    return str(task["repo"]).replace("/", "--")
+    """Where in the workspace's models/ a repository's files go: one folder for each revision that was asked for."""
+    return model_name(task).replace("/", "--")
+
+
+def model_name(task: Mapping[str, Any]) -> str:
+    """What a downloaded model is called: OWNER/NAME, with @REVISION if one was asked for."""
+    return f"{task['repo']}@{task['revision']}" if task["revision"] else str(task["repo"])
 
 
 def environment(ground: Ground, claim: Claim) -> dict[str, str]:

@@ -17,7 +17,7 @@ from flash_grpo_studio.app.store.intake import VideoFacts, put_videos
 from flash_grpo_studio.app.store.metrics import insert_of
 from flash_grpo_studio.app.store.tables import BaseModelEntry, File, Job, Video, new_id
 from flash_grpo_studio.app.workspace import Workspace
-from flash_grpo_studio.worker.launch import Ground, download_folder, folder_of
+from flash_grpo_studio.worker.launch import Ground, download_folder, folder_of, model_name
 from flash_grpo_studio.worker.paths import inside_out
 
 RUN_FILES = {
@@ -110,13 +110,13 @@ def _download(session: Session, ground: Ground, job: Job, claim: Claim, result: 
     task = claim.spec["task"]
     if task["what"] != "model":
         return
-    name, folder = task["repo"], f"models/{download_folder(task)}"
+    name, folder = model_name(task), f"models/{download_folder(task)}"
     row = session.scalar(select(BaseModelEntry).where(BaseModelEntry.name == name).with_for_update())
     if row is None:
-        row = BaseModelEntry(id=new_id(), owner_id=job.owner_id, name=name, source=name, path=folder)
+        row = BaseModelEntry(id=new_id(), owner_id=job.owner_id, name=name, source=task["repo"], path=folder)
         session.add(row)
     row.job_id, row.path = job.id, folder
-    row.revision, row.licence = _text(result, "revision", 100), _text(result, "licence", 200)
+    row.revision, row.licence = _text(result, "commit", 100), _text(result, "licence", 200)
 
 
 def _text(result: Mapping[str, Any], key: str, length: int) -> str | None:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import psutil
 import pytest
@@ -20,6 +21,7 @@ from flash_grpo_studio.worker.processes import (
     STUDIO_TAG,
     alive,
     birth,
+    eldest,
     end_politely,
     family,
     kill_all,
@@ -127,6 +129,22 @@ def test_one_that_ignores_being_asked_is_killed(start: object, tmp_path: object)
     began = time.monotonic()
     assert end_politely(lambda: tagged("studio", "job"), 0.3) == []
     assert child.wait() == -signal.SIGKILL and time.monotonic() - began > 0.25
+
+
+def test_only_the_eldest_of_a_launchers_processes_is_asked(start: object, tmp_path: Path) -> None:
+    """torchrun gives its children sessions of their own and hands signals on: twice asked, they would not save."""
+    child = f"import signal, time; signal.signal(15, lambda *_: open({str(tmp_path / 'hit')!r}, 'a').write('x')); "
+    child += f"open({str(tmp_path / 'ready')!r}, 'w'); time.sleep(60)"
+    launcher = (
+        f"import subprocess, sys; c = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True); "
+        "import signal; signal.signal(15, lambda *_: c.terminate()); c.wait(); import time; time.sleep(60)"
+    )
+    leader = start(launcher)  # type: ignore[operator]
+    wait(lambda: (tmp_path / "ready").exists())
+    found = tagged("studio", "job")
+    assert [one.leads for one in found] == [True, True] and (eldest(found) or found[1]).pid == leader.pid
+    assert end_politely(lambda: tagged("studio", "job"), 0.5) == []
+    assert (tmp_path / "hit").read_text() == "x"
 
 
 def test_what_does_not_die_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

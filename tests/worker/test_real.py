@@ -17,8 +17,9 @@ from sqlalchemy import select
 from flash_grpo.events import read_events
 from flash_grpo_studio.app.jobs.dispatch import Dispatch
 from flash_grpo_studio.app.store.metrics import count_points
-from flash_grpo_studio.app.store.tables import File, Video, Worker, new_id
+from flash_grpo_studio.app.store.tables import BaseModelEntry, File, Video, Worker, new_id
 from flash_grpo_studio.worker import agent
+from tests.hub_server import COMMIT, HubState, serving
 from tests.studio import Parts
 from tests.worker.rig import (
     ROOT,
@@ -116,8 +117,19 @@ def _metrics(parts: Parts, job_id: str) -> list[object]:
     return [record for record in read_events(parts.workspace.run(job_id)) if record.type == "metrics"]
 
 
-def test_every_kind_of_job_after_an_alignment(parts: Parts, broker_url: str, tmp_path: Path) -> None:
+def test_every_kind_of_job_after_an_alignment(
+    parts: Parts, broker_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parts.service.announce = Dispatch(broker_url).announce
+    weights = "transformer/diffusion_pytorch_model.safetensors"
+    hub = HubState({"model_index.json": b'{"_class_name": "WanPipeline"}', weights: b"x" * 5000}, {weights})
+    with serving(hub) as endpoint, monkeypatch.context() as patch:
+        patch.setenv("HF_ENDPOINT", endpoint)
+        patch.setenv("HF_HOME", str(tmp_path / "home"))
+        _every_kind(parts, broker_url, tmp_path)
+
+
+def _every_kind(parts: Parts, broker_url: str, tmp_path: Path) -> None:
     with worker_process(parts, tmp_path / "log", None, "--broker-url", broker_url) as process:
         wait(lambda: worker_row(parts))
         job = parts.submit(overrides=TINY)
@@ -142,6 +154,7 @@ def test_every_kind_of_job_after_an_alignment(parts: Parts, broker_url: str, tmp
             "export": {"job_id": job.id, "checkpoint": "latest"},
             "evaluation": {"job_id": job.id},
             "normalisation": {"file_id": row.id, "prompt": "mine"},
+            "download": {"repo": "someone/small"},
         }
         jobs = {kind: parts.submit(kind=kind, **values) for kind, values in asked.items()}
         done = {kind: wait_for(parts, found.id, "succeeded", "failed", seconds=90) for kind, found in jobs.items()}
@@ -158,6 +171,10 @@ def test_every_kind_of_job_after_an_alignment(parts: Parts, broker_url: str, tmp
     }
     assert all(parts.workspace.inside(video.path).stat().st_size == video.bytes for video in [*previews, normalised])
     assert set(scored.scores) == {*videos[0].scores, "flicker"} and normalised.prompt == "mine"
+    with parts.store.reading() as session:
+        model = session.query(BaseModelEntry).one()
+    assert (model.name, model.path, model.revision) == ("someone/small", "models/someone--small", COMMIT)
+    assert (parts.workspace.folder / model.path / "model_index.json").is_file()
     assert any(file.name.endswith(".safetensors") for file in exported)
     assert done["evaluation"].result["update"] == aligned.result["best_update"]
     assert str(parts.workspace.folder) not in str([found.result for found in done.values()]), "only relative paths"

@@ -152,8 +152,8 @@ def test_a_run_that_hangs_is_killed_and_tried_again(parts: Parts) -> None:
 def test_a_silence_within_ten_times_the_longest_so_far_is_patience(parts: Parts, factor: float, attempts: int) -> None:
     """Control: without that factor the same silence counts as a hang."""
     job = parts.submit()
-    patience = replace(SHORT, hang=1.2, hang_factor=factor)
-    with working(parts, scripted(updates=4, seconds=0.4, slow_at=3, slow=2.0, once=True), patience):
+    patience = replace(SHORT, hang=0.8, hang_factor=factor)
+    with working(parts, scripted(updates=4, seconds=0.25, slow_at=3, slow=1.5, once=True), patience):
         wait_for(parts, job.id, "succeeded")
     assert len(attempts_of(parts, job.id)) == attempts
 
