@@ -108,6 +108,11 @@ def token(
     """Make a token for programs, to be sent as `Authorization: Bearer TOKEN`; it is printed once and kept nowhere."""
     if days < 0:
         raise InputError(f"expected a number of days, got {days:g}")
+    from flash_grpo_studio.app.jobs.access import Forbidden
+
     accounts = _accounts(workspace, database_url)
     expires = time.time() + days * 86400 if days else None
-    print(accounts.issue(accounts.named(name), "token", label, scope or ["read"], expires).text)
+    try:
+        print(accounts.issue(accounts.named(name), "token", label, scope or ["read"], expires).text)
+    except Forbidden as error:
+        raise InputError(f"{error}; ask for less, or give the user another role") from error

@@ -100,7 +100,13 @@ HTTP_CODES = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 4
 def problems(*more: int) -> dict[int | str, dict[str, Any]]:
     """Responses of a route for OpenAPI: the errors that any route may answer with, and these."""
     codes = sorted({401, 403, 413, 422, 503, *more})
-    return {code: {"model": Problem, "description": DESCRIPTIONS[code]} for code in codes}
+    # By name, as a model of its own for each response of each route would take most of the time of a start.
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    found: dict[int | str, dict[str, Any]] = {
+        code: {"description": DESCRIPTIONS[code], "content": content} for code in codes
+    }
+    found[422] = {"description": DESCRIPTIONS[422], "model": Problem}
+    return found
 
 
 def error_response(error: Exception) -> JSONResponse:

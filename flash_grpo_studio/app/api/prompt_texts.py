@@ -87,7 +87,10 @@ def read_source(source: PromptSource, file: Path | None) -> ParsedPrompts:
         raise InputError(f"the prompt {too_long.id!r} has more than 4000 signs; shorten it")
     report = describe(prompts)
     if source.remove_duplicates:
-        prompts = list({prompt.text: prompt for prompt in reversed(prompts)}.values())[::-1]
+        first: dict[str, Prompt] = {}
+        for prompt in prompts:
+            first.setdefault(prompt.text, prompt)
+        prompts = list(first.values())
     training, heldout = split(prompts, source.heldout_share, source.seed)
     return ParsedPrompts(prompts=_items(training), heldout=_items(heldout), report=report)
 

@@ -30,7 +30,6 @@ ENDINGS: Mapping[str, tuple[str, ...]] = {
 }
 SNIFFED = 64
 KEPT_FREE = 200 * MB
-_MOST_HEADERS = 8192
 
 
 @dataclass(frozen=True)
@@ -180,15 +179,9 @@ class _Form:
 
     def _header_field(self, data: bytes, start: int, end: int) -> None:
         self._field += data[start:end]
-        self._bound()
 
     def _header_value(self, data: bytes, start: int, end: int) -> None:
-        self._value += data[start:end]
-        self._bound()
-
-    def _bound(self) -> None:
-        if len(self._field) + len(self._value) > _MOST_HEADERS:
-            raise Refused(413, "too_large", "the form's headers are too long")
+        self._value += data[start:end]  # the parser bounds headers itself
 
     def _header_end(self) -> None:
         self.headers[self._field.decode("latin-1").lower()] = self._value.decode("latin-1")

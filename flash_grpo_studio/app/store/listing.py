@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, false, func, or_, select, true
+from sqlalchemy import ColumnElement, Select, String, and_, false, func, or_, select, true
 from sqlalchemy.orm import Session, defer
 
 from flash_grpo.errors import InputError, unknown_name
@@ -95,8 +95,8 @@ SORTS: Mapping[str, tuple[Key, ...]] = {
     "created": ((Job.created, False),),
     "-changed": ((Job.changed, True),),
     "changed": ((Job.changed, False),),
-    "name": ((func.lower(Job.name), False),),
-    "-name": ((func.lower(Job.name), True),),
+    "name": ((func.lower(Job.name, type_=String), False),),
+    "-name": ((func.lower(Job.name, type_=String), True),),
     "state": ((Job.state, False), (Job.created, True)),
     "queue": ((Job.priority, True), (Job.position, False)),
 }

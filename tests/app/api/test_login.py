@@ -29,7 +29,8 @@ def log_in(web: Web, name: str, password: str, **more: Any) -> Any:
     return web.post("/login", {"name": name, "password": password}, **more)
 
 
-def test_a_studio_of_this_machine_has_an_implicit_administrator(web: Web) -> None:
+def test_a_studio_of_this_machine_has_an_implicit_administrator(small_web: Web) -> None:
+    web = small_web
     me = web.get("/me").json()
     assert (me["name"], me["role"], me["login_needed"]) == ("local", "admin", False)
     assert web.get("/me").json()["id"] == me["id"]
@@ -83,13 +84,15 @@ def test_with_a_first_password_everybody_must_log_in(web: Web) -> None:
     assert web.get("/jobs").status_code == 401
 
 
-def test_the_cookie_is_for_https_alone_where_the_login_was(web: Web) -> None:
+def test_the_cookie_is_for_https_alone_where_the_login_was(small_web: Web) -> None:
+    web = small_web
     web.studio.accounts.add("ann", "admin", PASSWORD)
     answer = log_in(web, "ann", PASSWORD, headers={"X-Forwarded-Proto": "https"})
     assert "Secure" in answer.headers["set-cookie"]
 
 
-def test_nothing_tells_who_exists(web: Web) -> None:
+def test_nothing_tells_who_exists(small_web: Web) -> None:
+    web = small_web
     web.studio.accounts.add("ann", "admin", PASSWORD)
     wrong, unknown = log_in(web, "ann", "wrong password"), log_in(web, "nobody", "wrong password")
     assert (wrong.status_code, wrong.json()) == (unknown.status_code, unknown.json())
@@ -148,7 +151,8 @@ def test_tokens_are_shown_once_kept_as_a_hash_and_limited(web: Web) -> None:
     assert web.get("/jobs", headers=reader).status_code == 401
 
 
-def test_no_token_gives_more_than_its_owner_has(web: Web) -> None:
+def test_no_token_gives_more_than_its_owner_has(small_web: Web) -> None:
+    web = small_web
     boss, ann, eve = web.user("boss", "admin"), web.user("ann"), web.user("eve", "viewer")
     assert web.post("/tokens", {"name": "t", "scopes": ["admin"]}, headers=ann).status_code == 403
     assert web.post("/tokens", {"name": "t", "scopes": ["write"]}, headers=eve).status_code == 403
@@ -173,14 +177,16 @@ def test_an_expired_or_wrong_token_is_refused_even_on_this_machine(web: Web) -> 
     assert not [token for token in web.studio.accounts.tokens(local.user_id) if token.expires]
 
 
-def test_use_of_tokens_is_noted(web: Web) -> None:
+def test_use_of_tokens_is_noted(small_web: Web) -> None:
+    web = small_web
     ann = web.user("ann")
     web.get("/me", headers=ann)
     web.studio.accounts.note_use()
     assert web.get("/tokens", headers=ann).json()["tokens"][0]["last_used"] is not None
 
 
-def test_a_session_is_no_token_and_a_token_no_session(web: Web) -> None:
+def test_a_session_is_no_token_and_a_token_no_session(small_web: Web) -> None:
+    web = small_web
     ann = web.user("ann")
     secret = ann["Authorization"].removeprefix("Bearer ")
     web.client.cookies.set(COOKIE, secret)
@@ -212,7 +218,8 @@ def test_who_owns_something_can_lose_the_login_and_is_not_removed(web: Web) -> N
     assert web.call("DELETE", f"/users/{web.users['empty'].id}", headers=boss).status_code == 200
 
 
-def test_one_changes_ones_own_password_with_the_old_one(web: Web) -> None:
+def test_one_changes_ones_own_password_with_the_old_one(small_web: Web) -> None:
+    web = small_web
     web.studio.accounts.add("ann", "creator", PASSWORD)
     assert log_in(web, "ann", PASSWORD).status_code == 200
     change = {"password": "another horse", "old_password": "wrong horse"}
@@ -233,7 +240,8 @@ def test_beyond_this_machine_it_does_not_start_without_a_login(database_url: str
     create_app(settings)
 
 
-def test_the_audit_tells_who_did_what(web: Web) -> None:
+def test_the_audit_tells_who_did_what(small_web: Web) -> None:
+    web = small_web
     boss, ann = web.user("boss", "admin"), web.user("ann")
     job = web.submit(ann)
     web.post(f"/jobs/{job}/cancel", headers=ann)

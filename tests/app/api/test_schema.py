@@ -1,4 +1,4 @@
-"""Whatever the API's document allows or forbids is sent: no answer may be a server error or differ from the document."""
+"""Whatever the document of the API allows or forbids is sent: no answer is a server error or differs from it."""
 
 from __future__ import annotations
 

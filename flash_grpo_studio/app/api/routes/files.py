@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import Query, Request, Response
 from pydantic import BaseModel
-from sqlalchemy import func, select
+from sqlalchemy import BigInteger, Integer, String, func, select
 
 from flash_grpo_studio.app.api.base import Cursor, FileId, JobId, Limit, PageOf, subject
 from flash_grpo_studio.app.api.errors import problems
@@ -88,9 +88,9 @@ def list_job_videos(
             if wanted is not None:
                 query = query.where(column == wanted)
         order = (
-            (func.coalesce(Video.update, -1), False),
-            (func.coalesce(Video.prompt_id, ""), False),
-            (func.coalesce(Video.seed, -1), False),
+            (func.coalesce(Video.update, -1, type_=Integer), False),
+            (func.coalesce(Video.prompt_id, "", type_=String), False),
+            (func.coalesce(Video.seed, -1, type_=BigInteger), False),
             (Video.id, False),
         )
         page = paged(session, query, order, limit, cursor)
