@@ -79,6 +79,7 @@ def _opened(
             if log:
                 preset = preset_of(folder) if resume else preset
                 write_atomic(folder / "config.yaml", dump_config(config))
+                _reopen(folder)
                 log.emit(RunStarted(config.model_dump(), _versions(), preset))
                 for note in (Resumed(restored.update if restored else 0), *notes) if resume else ():
                     log.emit(note)
@@ -99,6 +100,13 @@ def _opened(
             summary = {**_summary_so_far(run, config, preset, "failed"), "error": message}
             _last_words(folder, log, Failed(message), summary)
             raise
+
+
+def _reopen(folder: Path) -> None:
+    """A run that is trained further is no longer done, also if this attempt never comes to an end."""
+    known = read_summary(folder)
+    if known is not None and known["status"] != "interrupted":
+        write_atomic(folder / "summary.json", json.dumps({**known, "status": "interrupted"}, indent=1))
 
 
 def _occupy(stack: ExitStack, folder: Path, resume: bool, take_over: bool) -> Ownership:

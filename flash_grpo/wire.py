@@ -20,7 +20,8 @@ def encode(value: Any) -> bytes:
     """
     tensors: dict[str, torch.Tensor] = {}
     tree = _fold(value, tensors)
-    return save(tensors, {"value": json.dumps(tree)})
+    data: bytes = save(tensors, {"value": json.dumps(tree)})
+    return data
 
 
 def _fold(value: Any, tensors: dict[str, torch.Tensor]) -> Any:

@@ -24,7 +24,7 @@ from flash_grpo.errors import InputError
 from flash_grpo.events import Event, Metrics, read_events
 from flash_grpo.trainer import resume, train
 from tests.kill_driver import outcome
-from tests.runs import BRIGHT, QUICK, of_type, run, summary_of
+from tests.runs import BRIGHT, QUICK, at, of_type, run, summary_of
 from tests.tiny import SMALL, config_for
 
 VALUES: dict[str, Any] = {
@@ -203,6 +203,23 @@ def test_a_run_that_is_done_asks_for_more_updates(tiny_folder: Path, tmp_path: P
         resume(output)
     assert resume(output, {"updates": 3})["updates"] == 3
     assert max(saved_updates(output)) == 3
+
+
+def test_a_done_run_that_is_trained_further_and_killed_is_not_done_any_more(tiny_folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    run(tiny_folder, output, updates=2)
+
+    class Killed(BaseException):
+        """Stands for a SIGKILL: nothing of the run's own can catch it and say how it ended."""
+
+    def die() -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        resume(output, {"updates": 4}, subscribers=[at(Metrics, die)])
+    assert summary_of(output)["status"] == "interrupted"
+    assert resume(output)["updates"] == 4
+    assert summary_of(output)["status"] == "done"
 
 
 def test_a_checkpoint_without_trainer_state_is_told(tiny_folder: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 30.0
+LONGEST_PAUSE_SECONDS = 8.0
 SETTLED_SECONDS = 60.0
 """A child that lived this long is restarted at once the next time."""
 BAD_INPUT = 2

@@ -20,7 +20,8 @@ class Case:
     """All that the decision rests on.
 
     state, message: of the job in the store. ending: the event by which the run said how it ended. reason: why the
-    worker ended it, if it did. started: whether there ever was a process. update: the last one measured.
+    worker ended it, if it did. started: whether there ever was a process. update: the last one measured. done: whether
+    the run's summary says that it is complete.
     """
 
     state: State
@@ -31,6 +32,7 @@ class Case:
     remains: Remains
     reason: Reason | None = None
     started: bool = True
+    done: bool = False
     silent_minutes: float = 0.0
 
 
@@ -46,7 +48,7 @@ def decide(case: Case) -> Verdict:
     """The next state. What the run said of itself counts first, then what was asked, then what its remains tell."""
     status = _status(case)
     if status == "done":
-        return Verdict("succeeded", str(case.ending.data.get("message", "")) if case.ending else "")
+        return Verdict("succeeded", str(case.ending.data.get("message", "")) if case.ending else "its run is complete")
     if case.state == "cancelling":
         return Verdict("cancelled", _at(case, case.message or "cancelled"))
     if case.reason == "removed":
@@ -66,6 +68,8 @@ def decide(case: Case) -> Verdict:
 
 def _status(case: Case) -> str | None:
     """done, paused, interrupted or failed, as the run said; by its exit code where a full disk kept it from writing."""
+    if case.done:
+        return "done"  # the summary comes right before the event, which a kill may have prevented
     if case.ending is not None:
         return "failed" if case.ending.type == "failed" else str(case.ending.data.get("status"))
     return {PAUSED: "paused", INTERRUPTED: "interrupted"}.get(case.remains.exit_code or 0)

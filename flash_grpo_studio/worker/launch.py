@@ -117,6 +117,21 @@ def _alignment(ground: Ground, claim: Claim) -> list[str]:
     return arguments
 
 
+def is_done(ground: Ground, claim: Claim) -> bool:
+    """Whether an alignment has trained all it was asked to, so that there is nothing to start: its worker, and whoever
+    else could have told the store, was gone when it ended.
+    """
+    run = folder_of(ground, claim) / "run"
+    if claim.kind != "alignment" or not (run / "config.yaml").is_file():
+        return False
+    try:
+        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    done = isinstance(summary, dict) and summary.get("status") == "done"
+    return done and claim.spec["config"]["updates"] <= load_config(run / "config.yaml").updates
+
+
 def changed_keys(wanted: RunConfig, present: Path) -> dict[str, Any]:
     """What the job's configuration says otherwise than the run's own, as after an edit."""
     before = load_config(present).model_dump(mode="json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,26 @@ from flash_grpo_studio.app.jobs.dispatch import LOOK
 
 log = logging.getLogger(__name__)
 _AGAIN_SECONDS = 5.0
+_QUIET_SECONDS = 300.0
+
+
+class _Calm(logging.Filter):
+    """Of Celery's words about a broker that is away, one line now and then instead of three at every try."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told = -_QUIET_SECONDS
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to let a record through; shortens it."""
+        now = time.monotonic()
+        if now - self._told < _QUIET_SECONDS:
+            return False
+        self._told = now
+        first = record.getMessage().splitlines()[0].rstrip(".")
+        record.msg, record.args = f"{first}; this worker looks for jobs by itself until it is back", ()
+        record.exc_info = None
+        return True
 
 
 class Listener:
@@ -27,6 +48,9 @@ class Listener:
 
     def start(self) -> None:
         """Begin to listen."""
+        consumer = logging.getLogger("celery.worker.consumer.consumer")
+        if not any(isinstance(known, _Calm) for known in consumer.filters):
+            consumer.addFilter(_Calm())
         self._thread.start()
 
     def stop(self, seconds: float = 3.0) -> None:

@@ -105,6 +105,9 @@ class Supervisor:
             if problem := self._patiently(self._removed_before):
                 return problem
             self._patiently(self.tail.drain)  # what an earlier attempt said belongs before this one
+            if launch.is_done(self.ground, claim):
+                log.info("job %s: its run has ended already", claim.job_id)
+                return None
             try:
                 self.process = launch.start(self.ground, claim, self.setting.commands)
             except InputError as error:
@@ -238,6 +241,7 @@ class Supervisor:
             kind=self.claim.kind,
             update=view.update,
             ending=last_ending(self.tail.file, self.launched.events_from if self.launched else 0),
+            done=launch.is_done(self.ground, self.claim),
             remains=remains,
             reason=self._reason(),
             started=bool(process or self.claim.process or self.launched),

@@ -89,6 +89,23 @@ def test_a_run_that_ended_while_no_worker_lived_is_concluded_from_its_events(par
     assert done.result == {"status": "done", "updates": 8} and len(attempts_of(parts, job.id)) == 1
 
 
+def test_a_run_that_ended_after_its_worker_was_given_up_is_not_started_again(parts: Parts, tmp_path: Path) -> None:
+    """The worker stayed away so long that the web app gave it up: its job is queued, and its run complete."""
+    job = parts.submit(overrides={"updates": 6})
+    with worker_process(parts, tmp_path / "log", {"updates": 6, "seconds": 0.1}) as first:
+        wait(lambda: parts.job(job.id).update >= 2)
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+    wait(lambda: not processes(parts, job.id))
+    gone = parts.job(job.id).worker_id
+    assert gone is not None
+    assert workers.give_up(parts.store, gone, "the worker gave no sign of life") == [job.id]
+    with working(parts, scripted(updates=1)):
+        done = wait_for(parts, job.id, "succeeded")
+    assert done.update == 6
+    assert len(parts.events(job.id, "run_started")) == 1, "it was started a second time"
+
+
 def test_a_worker_killed_on_its_way_out_turns_nobodys_job_into_a_paused_one(parts: Parts, tmp_path: Path) -> None:
     job = parts.submit()
     script = {"updates": 1000, "seconds": 0.5, "save_every": 1000}
