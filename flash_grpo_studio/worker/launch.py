@@ -126,10 +126,11 @@ def is_done(ground: Ground, claim: Claim) -> bool:
         return False
     try:
         summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+        trained = load_config(run / "config.yaml").updates
     except (OSError, ValueError):
         return False
     done = isinstance(summary, dict) and summary.get("status") == "done"
-    return done and claim.spec["config"]["updates"] <= load_config(run / "config.yaml").updates
+    return done and bool(claim.spec["config"]["updates"] <= trained)
 
 
 def changed_keys(wanted: RunConfig, present: Path) -> dict[str, Any]:

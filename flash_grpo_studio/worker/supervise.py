@@ -195,10 +195,14 @@ class Supervisor:
         if now - self._sign > limit and escalation.reason is None:
             log.warning("job %s hangs and is killed", self.claim.job_id)
             escalation.begin("hung", now)
-        there = self.folder.is_dir()
+        there = self._there()
         if self._was_there and not there and escalation.begin("removed", now):
             log.warning("job %s: its folder was removed", self.claim.job_id)
         self._was_there = self._was_there or there
+
+    def _there(self) -> bool:
+        """Whether the folder holds what it does from the start on; a run may make a removed one again by writing."""
+        return (self.folder / ("config.yaml" if self.claim.kind == "alignment" else "events.jsonl")).is_file()
 
     # the end -----------------------------------------------------------------------------------------------------
 
@@ -253,7 +257,7 @@ class Supervisor:
         """Why a worker ended the run, if it did: this one, or one before that died on its way out."""
         if self.escalation is not None and self.escalation.reason is not None:
             return self.escalation.reason
-        if self._was_there and not self.folder.is_dir():
+        if self._was_there and not self._there():
             return "removed"
         return "shutdown" if (self.output / launch.SHUTDOWN_FILE).exists() else None
 
