@@ -1,4 +1,4 @@
-"""The API's documentation page, made of local files alone, and a plain front page until the pages exist."""
+"""The API's documentation page, made of local files alone."""
 
 from __future__ import annotations
 
@@ -15,17 +15,6 @@ from starlette.staticfiles import StaticFiles
 
 from flash_grpo_studio.app.api.guard import PAGE_POLICY
 
-FRONT = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Flash-GRPO Studio</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>body{font:1rem/1.5 system-ui,sans-serif;max-width:40rem;margin:3rem auto;padding:0 1rem;color-scheme:light dark}
-</style></head><body>
-<h1>Flash-GRPO Studio</h1>
-<p>The server is running. Its REST API is at <code>/api/v1</code>.</p>
-<ul><li><a href="/docs">Documentation of the API</a></li>
-<li><a href="/api/v1/health">Health</a></li></ul>
-</body></html>
-"""
 DOCS = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Flash-GRPO Studio API</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -45,10 +34,6 @@ START = """window.ui = SwaggerUIBundle({
 def install(app: FastAPI) -> None:
     """Add the pages to an application."""
     headers = {"Content-Security-Policy": PAGE_POLICY}
-
-    @app.get("/", include_in_schema=False)
-    def front() -> HTMLResponse:
-        return HTMLResponse(FRONT, headers=headers)
 
     @app.get("/docs", include_in_schema=False)
     def documentation() -> HTMLResponse:

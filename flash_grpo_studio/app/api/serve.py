@@ -1,4 +1,4 @@
-"""Serving the application with uvicorn, ending at once on a signal even while event streams are open."""
+"""Serving API and pages with uvicorn, ending at once on a signal even while event streams are open."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from flash_grpo.errors import InputError
 from flash_grpo_studio.app.api.application import create_app
+from flash_grpo_studio.app.pages.mount import mount_pages
 from flash_grpo_studio.app.settings import Settings
 
 
@@ -27,6 +28,7 @@ class Server(uvicorn.Server):
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises InputError as `create_app`, and for an address that cannot be used."""
     app = create_app(settings)
+    mount_pages(app)
     listener = bind(settings.host, settings.port)
     config = uvicorn.Config(
         app,

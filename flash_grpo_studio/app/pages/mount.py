@@ -1,0 +1,73 @@
+"""Serving the pages: static files at once, Gradio as soon as it is loaded, which takes seconds that nobody waits for."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from fastapi import FastAPI
+from starlette.responses import HTMLResponse
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from flash_grpo_studio.app.pages.addresses import ADDRESSES, WEB
+
+log = logging.getLogger("flash_grpo_studio.pages")
+STARTING = """<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="1">
+<title>Flash-GRPO Studio</title><link rel="stylesheet" href="/web/studio.css"></head>
+<body><div class="fg-page"><h1>Flash-GRPO Studio</h1><p>The pages are being loaded. 正在加载页面。</p></div></body></html>"""
+MISSING = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Not found</title>
+<link rel="stylesheet" href="/web/studio.css"></head><body><div class="fg-page"><h1>No such page · 没有此页面</h1>
+<p><a href="/">Home · 首页</a> &nbsp; <a href="/runs">Runs · 训练列表</a></p></div></body></html>"""
+
+
+class Pages:
+    """ASGI application of all pages."""
+
+    def __init__(self) -> None:
+        self._inner: ASGIApp | None = None
+        self._failed = False
+        threading.Thread(target=self._load, name="pages", daemon=True).start()
+
+    @property
+    def ready(self) -> bool:
+        """Whether Gradio is loaded."""
+        return self._inner is not None
+
+    def _load(self) -> None:
+        try:
+            from flash_grpo_studio.app.pages.shell import gradio_app
+
+            self._inner = gradio_app()
+        except Exception:
+            self._failed = True
+            log.exception("the pages cannot be loaded")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        path = scope["path"].rstrip("/") or "/"
+        page = path in ADDRESSES
+        if self._inner is not None and (page or not _is_page_request(scope)):
+            await self._inner(scope, receive, send)
+        elif not page and _is_page_request(scope):
+            await HTMLResponse(MISSING, 404)(scope, receive, send)
+        elif self._failed:
+            said = "<h1>The pages cannot be loaded</h1><p>The server's log says why; the API works.</p>"
+            await HTMLResponse(said, 500)(scope, receive, send)
+        else:
+            await HTMLResponse(STARTING, 503, {"Retry-After": "1"})(scope, receive, send)
+
+
+def _is_page_request(scope: Scope) -> bool:
+    """Whether a person's browser asks for a page, not for one of Gradio's own files."""
+    accepted = dict(scope["headers"]).get(b"accept", b"")
+    return scope["method"] in ("GET", "HEAD") and b"text/html" in accepted
+
+
+def mount_pages(app: FastAPI) -> None:
+    """Add the pages below all routes the application already has."""
+    app.mount("/web", StaticFiles(directory=WEB), name="web")
+    app.mount("/", Pages(), name="pages")

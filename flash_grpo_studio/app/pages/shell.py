@@ -1,0 +1,73 @@
+"""The Gradio app: one route per page, each with the studio's frame and its own element. Runs no code on the server."""
+
+from __future__ import annotations
+
+from html import escape
+
+import gradio as gr
+from fastapi import FastAPI
+
+from flash_grpo_studio.app.pages.addresses import PAGES, Page
+
+# The theme is known before the first paint; the modules load beside Gradio's own.
+HEAD = """
+<link rel="stylesheet" href="/web/studio.css">
+<link rel="icon" href="/web/icon.svg" type="image/svg+xml">
+<script>
+(() => {
+  const chosen = localStorage.getItem("flash-grpo-theme") || "system";
+  const dark = chosen === "dark" || (chosen === "system" && matchMedia("(prefers-color-scheme: dark)").matches);
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+})();
+</script>
+<script type="module" src="/web/studio.js"></script>
+"""
+
+
+class StudioView(gr.HTML):
+    """One page's content: the frame with navigation and banners, and the element that fills the page."""
+
+    def __init__(self, page: Page) -> None:
+        name = escape(page.name, quote=True)
+        super().__init__(
+            f'<fg-shell page="{name}"></fg-shell>'
+            f'<div class="fg-page" id="fg-main" tabindex="-1"><{page.element}></{page.element}></div>',
+            js_on_load=None,
+            apply_default_css=False,
+        )
+
+    def get_block_name(self) -> str:
+        """Gradio finds the front end of a subclass by its parent's name."""
+        return "html"
+
+
+def build_pages() -> gr.Blocks:
+    """All pages; no event, and so no callable of Gradio's own API, is behind any of them."""
+    first, *others = PAGES
+    with gr.Blocks(title="Flash-GRPO Studio", analytics_enabled=False) as blocks:
+        gr.Navbar(visible=False)
+        StudioView(first)
+    for page in others:
+        with blocks.route(page.name, page.address):
+            gr.Navbar(visible=False)
+            StudioView(page)
+    return blocks
+
+
+def gradio_app() -> FastAPI:
+    """The pages as an application of their own, to be mounted at the root."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    return gr.mount_gradio_app(
+        app,
+        build_pages(),
+        path="/",
+        head=HEAD,
+        footer_links=[],
+        run_history=False,
+        enable_monitoring=False,
+        show_error=False,
+        max_file_size=1,
+        ssr_mode=False,
+        mcp_server=False,
+        pwa=False,
+    )

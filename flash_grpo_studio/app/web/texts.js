@@ -1,0 +1,49 @@
+// Words of the pages in the user's language. A missing key shows itself as the key and is reported once.
+
+const LANGUAGES = { en: "English", zh: "简体中文" };
+const STORE = "flash-grpo-language";
+let words = {};
+let language = "en";
+const missing = new Set();
+
+export { LANGUAGES };
+
+export function currentLanguage() {
+  return language;
+}
+
+function preferred() {
+  const kept = localStorage.getItem(STORE);
+  if (kept in LANGUAGES) return kept;
+  return navigator.language?.toLowerCase().startsWith("zh") ? "zh" : "en";
+}
+
+/** Load the words; call once before anything is shown. */
+export async function loadTexts() {
+  language = preferred();
+  const answer = await fetch(`/web/texts/${language}.json`);
+  words = await answer.json();
+  document.documentElement.lang = language === "zh" ? "zh-Hans" : "en";
+}
+
+export function chooseLanguage(name) {
+  if (name in LANGUAGES) localStorage.setItem(STORE, name);
+  location.reload();
+}
+
+/** The words of a key, with {name} replaced by values. Words with a `|` are "one | many", chosen by values.count. */
+export function t(key, values = {}) {
+  let text = words[key];
+  if (text === undefined) {
+    if (!missing.has(key)) {
+      missing.add(key);
+      console.error(`no words for ${key} in ${language}`);
+    }
+    return key;
+  }
+  if (text.includes(" | ")) {
+    const [one, many] = text.split(" | ");
+    text = values.count === 1 ? one : many;
+  }
+  return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+}
