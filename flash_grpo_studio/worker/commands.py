@@ -10,11 +10,14 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flash_grpo.errors import InputError
+
+if TYPE_CHECKING:
+    from flash_grpo_studio.worker.agent import Agent
 
 
 def worker(
@@ -38,7 +41,7 @@ def worker(
     ] = 15.0,
 ) -> None:
     """Take jobs from the studio's queue and run them on this machine."""
-    from flash_grpo_studio.app.settings import read_settings, without_password
+    from flash_grpo_studio.app.settings import read_settings
     from flash_grpo_studio.app.store.engine import Store, StoreUnavailable
     from flash_grpo_studio.app.store.migrate import upgrade
     from flash_grpo_studio.app.workspace import Workspace
@@ -65,14 +68,20 @@ def worker(
         store.patiently(lambda: upgrade(store))
     except StoreUnavailable as error:
         raise InputError(f"{error}; start it, or name another with --database-url") from error
-    if not settings.broker_url:
+    _work(agent, settings.broker_url, log)
+
+
+def _work(agent: Agent, broker_url: str, log: logging.Logger) -> None:
+    """Run the agent, with an ear at the broker if there is one."""
+    from flash_grpo_studio.app.settings import without_password
+    from flash_grpo_studio.worker.listen import Listener
+
+    if not broker_url:
         log.info("no broker is named, so this worker looks for jobs every few seconds by itself")
         agent.run()
         return
-    from flash_grpo_studio.worker.listen import Listener
-
-    log.info("listening to %s", without_password(settings.broker_url))
-    listener = Listener(settings.broker_url, agent.wake)
+    log.info("listening to %s", without_password(broker_url))
+    listener = Listener(broker_url, agent.wake)
     listener.start()
     try:
         agent.run()
