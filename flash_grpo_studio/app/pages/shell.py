@@ -24,40 +24,36 @@ HEAD = """
 """
 
 
-class StudioView(gr.HTML):
-    """One page's content: the frame with navigation and banners, and the element that fills the page."""
+def _content(page: Page) -> None:
+    """The frame with navigation and banners, and the element that fills the page.
 
-    def __init__(self, page: Page) -> None:
-        name = escape(page.name, quote=True)
-        super().__init__(
-            f'<fg-shell page="{name}"></fg-shell>'
-            f'<div class="fg-page" id="fg-main" tabindex="-1"><{page.element}></{page.element}></div>',
-            js_on_load=None,
-            apply_default_css=False,
-        )
-
-    def get_block_name(self) -> str:
-        """Gradio finds the front end of a subclass by its parent's name."""
-        return "html"
+    No subclass of gr.HTML: at the definition of one Gradio writes a stub file beside the module.
+    """
+    gr.Navbar(visible=False)  # ours has real links, words in two languages, and the place of the menu on a phone
+    name = escape(page.name, quote=True)
+    gr.HTML(
+        f'<fg-shell page="{name}"></fg-shell>'
+        f'<div class="fg-page" id="fg-main" tabindex="-1"><{page.element}></{page.element}></div>',
+        js_on_load=None,
+        apply_default_css=False,
+    )
 
 
 def build_pages() -> gr.Blocks:
     """All pages; no event, and so no callable of Gradio's own API, is behind any of them."""
     first, *others = PAGES
     with gr.Blocks(title="Flash-GRPO Studio", analytics_enabled=False) as blocks:
-        gr.Navbar(visible=False)
-        StudioView(first)
+        _content(first)
     for page in others:
         with blocks.route(page.name, page.address):
-            gr.Navbar(visible=False)
-            StudioView(page)
+            _content(page)
     return blocks
 
 
 def gradio_app() -> FastAPI:
     """The pages as an application of their own, to be mounted at the root."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    return gr.mount_gradio_app(
+    mounted: FastAPI = gr.mount_gradio_app(
         app,
         build_pages(),
         path="/",
@@ -71,3 +67,4 @@ def gradio_app() -> FastAPI:
         mcp_server=False,
         pwa=False,
     )
+    return mounted
