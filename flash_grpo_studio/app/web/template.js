@@ -68,13 +68,18 @@ function alike(one, other) {
   return one.nodeName === other.nodeName && !one.dataset?.key;
 }
 
+/** What is not the markup's to say: who opened it decides, and a button is busy until its work is done (View.act). */
+function keeps(element, name) {
+  return (name === "open" && element.nodeName === "DETAILS") || (name === "aria-busy" && element.nodeName === "BUTTON");
+}
+
 function morph(old, fresh) {
   if (old.nodeType !== Node.ELEMENT_NODE) {
     if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
     return;
   }
   for (const { name } of [...old.attributes]) {
-    if (!fresh.hasAttribute(name) && !(name === "open" && old.nodeName === "DETAILS")) old.removeAttribute(name);
+    if (!fresh.hasAttribute(name) && !keeps(old, name)) old.removeAttribute(name);
   }
   for (const { name, value } of fresh.attributes) {
     if (name === "open" && old.nodeName === "DETAILS") continue; // who opened it decides

@@ -103,10 +103,17 @@ export class View extends HTMLElement {
     }
   }
 
+  /** The innermost view around an element: one view within another handles its own events. */
+  #owner(element) {
+    let found = element.parentElement;
+    while (found && !(found instanceof View)) found = found.parentElement;
+    return found;
+  }
+
   /** An element with data-on="click:save change:check" calls this.save(event, element) and this.check(…). */
   #dispatch(type, event) {
     const target = event.target.closest?.("[data-on]");
-    if (!target || !this.contains(target)) return;
+    if (!target || this.#owner(target) !== this) return;
     for (const pair of target.dataset.on.split(" ")) {
       const [kind, method] = pair.split(":");
       if (kind === type) {
