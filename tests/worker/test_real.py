@@ -82,7 +82,7 @@ def test_killed_worker_and_killed_training_lose_little_and_nothing_is_done_twice
     """kill -9 of the worker: the training lives on and is adopted. kill -9 of the training: it is resumed."""
     job = parts.submit(overrides={**TINY, "updates": 40, "evaluate_every": 20, "checkpoint_every": 5})
     with worker_process(parts, tmp_path / "log", None) as first:
-        wait(lambda: parts.job(job.id).update >= 3, 60)
+        wait(lambda: parts.job(job.id).update >= 3, 120)
         [run] = processes(parts, job.id)
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
@@ -92,13 +92,13 @@ def test_killed_worker_and_killed_training_lose_little_and_nothing_is_done_twice
     with worker_process(parts, tmp_path / "log", None) as second:
         wait(lambda: parts.events(job.id, "adopted"))
         adopted = time.monotonic() - began
-        wait(lambda: parts.job(job.id).update > at_kill, 30)
+        wait(lambda: parts.job(job.id).update > at_kill, 60)
         assert processes(parts, job.id) == [run]
-        wait(lambda: parts.job(job.id).update >= 22, 60)
+        wait(lambda: parts.job(job.id).update >= 22, 120)
         os.kill(run, signal.SIGKILL)
-        wait(lambda: len(attempts_of(parts, job.id)) == 2, 30)
+        wait(lambda: len(attempts_of(parts, job.id)) == 2, 60)
         died_at = max(record.update or 0 for record in _metrics(parts, job.id))
-        done = wait_for(parts, job.id, "succeeded", seconds=90)
+        done = wait_for(parts, job.id, "succeeded", seconds=180)
         second.terminate()
         assert second.wait(20) == 0
     lost, resumed = attempts_of(parts, job.id)
@@ -133,7 +133,7 @@ def _every_kind(parts: Parts, broker_url: str, tmp_path: Path) -> None:
     with worker_process(parts, tmp_path / "log", None, "--broker-url", broker_url) as process:
         wait(lambda: worker_row(parts))
         job = parts.submit(overrides=TINY)
-        aligned = wait_for(parts, job.id, "succeeded", seconds=60)
+        aligned = wait_for(parts, job.id, "succeeded", seconds=180)
         assert aligned.result["status"] == "done" and "heldout" in aligned.result
         with parts.store.reading() as session:
             videos = session.query(Video).filter(Video.job_id == job.id).all()
@@ -157,7 +157,7 @@ def _every_kind(parts: Parts, broker_url: str, tmp_path: Path) -> None:
             "download": {"repo": "someone/small"},
         }
         jobs = {kind: parts.submit(kind=kind, **values) for kind, values in asked.items()}
-        done = {kind: wait_for(parts, found.id, "succeeded", "failed", seconds=90) for kind, found in jobs.items()}
+        done = {kind: wait_for(parts, found.id, "succeeded", "failed", seconds=180) for kind, found in jobs.items()}
         assert {kind: (found.state, found.message) for kind, found in done.items() if found.state != "succeeded"} == {}
         process.terminate()
         assert process.wait(20) == 0
