@@ -35,7 +35,8 @@ def paged(session: Session, query: Select[Any], keys: Sequence[Key], limit: int,
     Going on by the last row's keys, not by a count, no row is told twice or missed when others come and go. Raises
     InputError for a cursor that is none.
     """
-    total = int(session.scalar(select(func.count()).select_from(query.order_by(None).subquery())) or 0)
+    count = query.with_only_columns(func.count(), maintain_column_froms=True).order_by(None)
+    total = int(session.scalar(count) or 0)
     columns = [column for column, _ in keys]
     page = query.add_columns(*columns).order_by(*(column.desc() if down else column.asc() for column, down in keys))
     if cursor is not None:

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from sqlalchemy import select
 
 from flash_grpo_studio.app.api import create_app
+from flash_grpo_studio.app.api.routing import ROUTERS
 from flash_grpo_studio.app.settings import Settings
 from flash_grpo_studio.app.store.tables import File, Job, PromptSet, RewardProfile, Worker
 from tests.app.web import Web, something_of_everything
@@ -43,8 +44,10 @@ def routes_with_ids(app: FastAPI) -> list[tuple[str, str, str]]:
         if "{" in path
         for method, operation in operations.items()
     ]
-    hidden = [route.path for route in app.routes if "{" in getattr(route, "path", "") and not _documented(route)]
+    routes: list[Any] = [*app.routes, *(route for router in ROUTERS for route in router.routes)]
+    hidden = [route.path for route in routes if "{" in getattr(route, "path", "") and not _documented(route)]
     assert not hidden, f"routes with an id that the document does not tell of: {hidden}"
+    assert len(found) == sum("{" in route.path for router in ROUTERS for route in router.routes)  # type: ignore[attr-defined]
     return found
 
 
