@@ -15,6 +15,7 @@ from flash_grpo_studio.app.jobs.dispatch import Dispatch
 from flash_grpo_studio.app.jobs.service import JobService
 from flash_grpo_studio.app.jobs.workers import Watch
 from flash_grpo_studio.app.settings import Settings, without_password
+from flash_grpo_studio.app.store.curves import Curves
 from flash_grpo_studio.app.store.engine import Store, StoreUnavailable
 from flash_grpo_studio.app.store.migrate import upgrade
 from flash_grpo_studio.app.workspace import Workspace
@@ -40,6 +41,7 @@ class Studio:
         self.dispatch = Dispatch(settings.broker_url)
         self.jobs = JobService(self.store, self.workspace, self.dispatch.announce)
         self.accounts = Accounts(self.store)
+        self.curves = Curves()
         self.housekeeping = Housekeeping(self)
 
     def database_problem(self) -> str | None:

@@ -1,11 +1,165 @@
+// New run: from a complete default, launched by one click, to every setting there is.
+
+import { api } from "./api.js";
+import { fieldsActions } from "./form_actions.js";
+import { describe, loadCatalogueWords, syncControls } from "./form_fields.js";
+import { dropDraft, formOfAsk, formOfLink, freshForm, loadDraft, saveDraft, wholeConfig } from "./form_state.js";
+import { advancedSection } from "./new_advanced.js";
+import { checkActions } from "./new_check.js";
+import { filesActions } from "./new_files.js";
+import { goalSection, modelSection, startActions } from "./new_goal.js";
+import { launchActions, launchPanel } from "./new_launch.js";
+import { promptsActions, promptsSection } from "./new_prompts.js";
+import { reviewSection } from "./new_review.js";
+import { rewardsActions, rewardsSection } from "./new_rewards.js";
+import { sizeActions, sizeSection } from "./new_size.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
-import { View } from "./view.js";
+import { errorBox, View } from "./view.js";
 
-class Page extends View {
+const DEFAULT_PRESET = "pocket";
+const SAVE_AFTER = 300;
+
+class NewRun extends View {
+  state = { loaded: false, form: freshForm(DEFAULT_PRESET), problems: {}, general: [], plan: null, split: null };
+
+  async start() {
+    this.search = location.search;
+    addEventListener("pageshow", (event) => {
+      if (event.persisted) location.reload(); // back from the run that was launched: a new form, a new key
+    });
+    await this.load();
+  }
+
+  async load() {
+    try {
+      const [presets, models, bases, rewards, choices, schema, sets, workers] = await Promise.all([
+        api.get("/presets"), api.get("/models"), api.get("/base-models"), api.get("/rewards"), api.get("/choices"),
+        api.get("/schema"), api.get("/prompt-sets?limit=500"), api.get("/workers"), loadCatalogueWords(),
+      ]);
+      Object.assign(this.state, {
+        presets: Object.fromEntries(presets.map((preset) => [preset.name, preset])),
+        models,
+        bases: bases.base_models,
+        rewards,
+        choices,
+        sets: sets.prompt_sets,
+        workers: workers.workers,
+        fields: Object.entries(schema.properties).map(([key, entry]) => describe(key, entry)),
+      });
+      await this.takeForm();
+      this.set({ loaded: true, error: null });
+      this.orderRewards();
+      this.promptsChanged();
+      this.check();
+    } catch (error) {
+      this.fail(error);
+      setTimeout(() => this.isConnected && !this.state.loaded && this.load(), 2000);
+    }
+  }
+
+  /** The form of the draft, the clone, or the link; else the complete default. */
+  async takeForm() {
+    const { presets } = this.state;
+    const clone = new URLSearchParams(this.search).get("clone");
+    let form = null;
+    if (clone) form = await this.cloned(clone);
+    form ??= formOfLink(this.search, presets, DEFAULT_PRESET) ?? freshForm(DEFAULT_PRESET);
+    this.state.origin = structuredClone(form);
+    const draft = loadDraft(this.search);
+    const usable = draft && draft.form.preset in presets && !draft.launched;
+    this.state.form = usable ? { ...draft.form, key: crypto.randomUUID() } : form;
+    this.state.restored = usable ? draft.time / 1000 : null;
+  }
+
+  async cloned(id) {
+    const { presets } = this.state;
+    try {
+      const [job, spec] = await Promise.all([api.get(`/jobs/${encodeURIComponent(id)}`), api.get(`/jobs/${encodeURIComponent(id)}/spec`)]);
+      if (spec.kind !== "alignment") throw new Error(t("new.clone.kind", { kind: spec.kind }));
+      const known = spec.ask.preset in presets;
+      const form = formOfAsk(known ? spec.ask : { ...spec.ask, preset: DEFAULT_PRESET }, presets);
+      form.clone = id;
+      this.state.cloneOf = { id, name: job.name, overrides: spec.ask.overrides ?? {}, asked: structuredClone(form) };
+      return form;
+    } catch (error) {
+      this.set({ cloneError: error });
+      return null;
+    }
+  }
+
+  /** What fields are compared with: the cloned run, else the preset. */
+  baseline() {
+    const { cloneOf, presets, form } = this.state;
+    if (cloneOf) return wholeConfig(cloneOf.asked, presets);
+    return presets[form.preset]?.whole ?? {};
+  }
+
+  config() {
+    return wholeConfig(this.state.form, this.state.presets);
+  }
+
+  /** Something was changed by a person: another request, so another key; kept, checked and planned anew. */
+  touched() {
+    const { form } = this.state;
+    form.key = crypto.randomUUID();
+    clearTimeout(this.saving);
+    this.saving = setTimeout(() => {
+      const unsaved = !saveDraft(this.search, form);
+      if (unsaved !== Boolean(this.state.unsaved)) this.set({ unsaved });
+    }, SAVE_AFTER);
+    this.checkSoon();
+    this.update();
+  }
+
+  startOver() {
+    dropDraft(this.search);
+    if (this.search) location.assign("/new");
+    else location.reload();
+  }
+
   render() {
-    return html`<h1>${t("page.new")}</h1>`;
+    const { loaded, error } = this.state;
+    if (!loaded) {
+      return html`<h1>${t("page.new")}</h1>${errorBox(error)}
+        <div class="fg-card fg-launch"><p class="fg-muted">${t("new.loading")}</p></div>`;
+    }
+    return html`<h1>${t("page.new")}</h1> ${this.notices()}
+      <div class="fg-new">
+        <div class="fg-new-side" data-key="side">${launchPanel(this, "top")}</div>
+        <div class="fg-new-main fg-stack" data-key="main">
+          ${goalSection(this)} ${modelSection(this)} ${promptsSection(this)} ${rewardsSection(this)} ${sizeSection(this)}
+          ${advancedSection(this)} ${reviewSection(this)}
+        </div>
+      </div>`;
+  }
+
+  notices() {
+    const { restored, cloneOf, cloneError, unsaved } = this.state;
+    return html`<div data-key="notices">
+      ${cloneError ? errorBox(cloneError) : null}
+      ${cloneOf ? html`<p class="fg-notice fg-row fg-spread"><span>${t("new.clone.of")}
+        <a href="/run?id=${cloneOf.id}">${cloneOf.name}</a>. ${t("new.clone.hint")}</span></p>` : null}
+      ${restored ? html`<p class="fg-notice fg-row fg-spread" id="fg-restored"><span>${t("new.restored")}</span>
+        <button type="button" class="fg-button" data-on="click:startOver">${t("new.start_over")}</button></p>` : null}
+      ${unsaved ? html`<p class="fg-notice">${t("new.unsaved")}</p>` : null}
+    </div>`;
+  }
+
+  rendered() {
+    syncControls(this);
   }
 }
 
-customElements.define("fg-new-run", Page);
+Object.assign(
+  NewRun.prototype,
+  fieldsActions,
+  startActions,
+  promptsActions,
+  rewardsActions,
+  sizeActions,
+  checkActions,
+  launchActions,
+  filesActions,
+);
+customElements.define("fg-new-run", NewRun);

@@ -10,8 +10,8 @@ import pytest
 
 from flash_grpo.events import parse_records, read_events
 from flash_grpo_studio.app.jobs import attempts
+from flash_grpo_studio.app.store.curves import Curves
 from flash_grpo_studio.app.store.intake import VideoFacts, take_in
-from flash_grpo_studio.app.store.metrics import read_series
 from flash_grpo_studio.app.store.tables import Attempt, Checkpoint, Event, Metric, Video
 from tests.studio import Parts, metrics, records
 
@@ -70,7 +70,7 @@ def test_whatever_the_batches_the_store_holds_the_folded_log(parts: Parts, log: 
             assert not parts.take(found, batch, seen, end), "the same stretch counts once"
             seen = end
         with parts.store.reading() as session:
-            series, count = read_series(session, job.id, 1000)
+            series, count = Curves().read(session, job.id, 1000)
             told = [
                 (r.seq, r.type)
                 for r in session.query(Event).filter(Event.job_id == job.id, Event.seq.is_not(None)).order_by(Event.seq)

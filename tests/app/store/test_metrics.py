@@ -7,16 +7,15 @@ import math
 import numpy as np
 import pytest
 
+from flash_grpo_studio.app.store.curves import Curves, downsample
 from flash_grpo_studio.app.store.metrics import (
     Point,
-    downsample,
     drop_points,
     flatten,
     last_values,
     put_points,
-    read_series,
 )
-from tests.studio import Parts
+from tests.studio import Parts, metrics, records
 
 
 def put(parts: Parts, job_id: str, *points: Point) -> None:
@@ -48,7 +47,7 @@ def test_series_that_join_later_and_values_that_are_missing(parts: Parts) -> Non
     put(parts, job.id, Point(1, 1, 0.0, {"a": 1.0}), Point(2, 1, 0.0, {"a": 2.0, "b": 20.0}))
     put(parts, job.id, Point(3, 1, 0.0, {"c": 30.0}))
     with parts.store.reading() as session:
-        series, count = read_series(session, job.id, 100)
+        series, count = Curves().read(session, job.id, 100)
         assert last_values(session, job.id) == {"c": 30.0}
     assert count == 3
     assert {name: (found.update, found.value) for name, found in series.items()} == {
@@ -64,7 +63,7 @@ def test_a_point_measured_again_replaces_the_old_one_and_others_can_be_dropped(p
     put(parts, job.id, Point(2, 2, 0.0, {"a": -2.0}))
     with parts.store.writing() as session:
         drop_points(session, job.id, 3)
-        series, _ = read_series(session, job.id, 100)
+        series, _ = Curves().read(session, job.id, 100)
     assert series["a"].value == [1.0, -2.0, 3.0]
 
 
@@ -72,13 +71,13 @@ def test_names_and_prefixes_choose_series(parts: Parts) -> None:
     job = parts.submit()
     put(parts, job.id, Point(1, 1, 0.0, {"reward/a/mean": 1.0, "reward/b/mean": 2.0, "loss": 3.0, "losses": 4.0}))
     with parts.store.reading() as session:
-        assert set(read_series(session, job.id, 10, ["reward/", "loss"])[0]) == {
+        assert set(Curves().read(session, job.id, 10, ["reward/", "loss"])[0]) == {
             "reward/a/mean",
             "reward/b/mean",
             "loss",
         }
-        assert read_series(session, job.id, 10, ["nothing"])[0] == {}
-        assert read_series(session, job.id, 10, after_update=1) == ({}, 0)
+        assert Curves().read(session, job.id, 10, ["nothing"])[0] == {}
+        assert Curves().read(session, job.id, 10, after_update=1) == ({}, 0)
 
 
 @pytest.mark.parametrize("count", [1, 7, 100, 101, 1000, 12345])
@@ -103,3 +102,40 @@ def test_gaps_do_not_become_zeros() -> None:
     _, mean, low, high = downsample(np.arange(1000), table, 10)
     assert mean[0, 0] == 5.0 and low[0, 0] == 4.0 and high[0, 0] == 6.0
     assert np.isnan(mean[1:, 0]).all() and np.isnan(mean[:, 1]).all()
+
+
+def test_what_is_kept_follows_the_run(parts: Parts) -> None:
+    """A table kept in memory must show new updates, new series, and what a resumption measures anew."""
+    job = parts.submit()
+    curves = Curves()
+
+    def shown(name: str = "a") -> list[float | None]:
+        with parts.store.reading() as session:
+            fresh = Curves().read(session, job.id, 100)[0]
+            kept = curves.read(session, job.id, 100)[0]
+        assert kept == fresh
+        return kept[name].value if name in kept else []
+
+    assert shown() == []
+    put(parts, job.id, Point(1, 1, 0.0, {"a": 1.0}), Point(2, 1, 0.0, {"a": 2.0}), Point(3, 1, 0.0, {"a": 3.0}))
+    assert shown() == [1.0, 2.0, 3.0]
+    put(parts, job.id, Point(4, 1, 0.0, {"a": 4.0, "b": 40.0}))
+    assert (shown(), shown("b")) == ([1.0, 2.0, 3.0, 4.0], [40.0])
+    found = parts.claim(parts.worker())
+    again = records({"type": "resumed", "from_update": 1}, metrics(2, reward=0.25), metrics(3), metrics(4), metrics(5))
+    assert parts.take(found, again, 0, 1)
+    assert shown() == [1.0]
+    assert shown("loss") == [2.0, 3.0, 4.0, 5.0]
+    with parts.store.writing() as session:
+        drop_points(session, job.id, 2)
+    assert shown("loss") == [2.0]
+
+
+def test_memory_kept_for_curves_is_limited(parts: Parts) -> None:
+    curves = Curves(most_bytes=8 * 10)
+    for _ in range(3):
+        job = parts.submit()
+        put(parts, job.id, *(Point(update, 1, 0.0, {"a": float(update)}) for update in range(1, 7)))
+        with parts.store.reading() as session:
+            assert curves.read(session, job.id, 100)[0]["a"].value == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert sum(kept.table.nbytes for kept in curves._kept.values()) <= 80

@@ -18,7 +18,6 @@ from flash_grpo_studio.app.api.who import Parts, Reader
 from flash_grpo_studio.app.jobs.access import fetch
 from flash_grpo_studio.app.jobs.change import NotFound
 from flash_grpo_studio.app.store.listing import paged
-from flash_grpo_studio.app.store.metrics import read_series
 from flash_grpo_studio.app.store.tables import Attempt, Checkpoint, Event, Job, Metric
 
 router = subject("watching")
@@ -119,7 +118,7 @@ def get_metrics(
     names = [name for name in series.split(",") if name] if series is not None else None
     with studio.store.reading() as session:
         job = fetch(session, actor, Job, job_id)
-        found, updates = read_series(session, job.id, points, names, after)
+        found, updates = studio.curves.read(session, job.id, points, names, after)
         last = session.scalar(select(func.max(Metric.update)).where(Metric.job_id == job.id))
         evaluations = _evaluations(session, job.id)
     shown = {name: SeriesView.model_construct(**vars(curve)) for name, curve in sorted(found.items())}
