@@ -1,0 +1,72 @@
+// What happens when a person uses a generated control, on a page with `state.form`, `state.fields` and `touched()`.
+
+import { read } from "./form_fields.js";
+import { setKey } from "./form_state.js";
+import { jobFields } from "./new_size.js";
+
+export const fieldsActions = {
+  field(key) {
+    return this.state.fields.find((field) => field.key === key) ?? jobFields().find((field) => field.key === key);
+  },
+
+  isJobField(key) {
+    return jobFields().some((field) => field.key === key);
+  },
+
+  fieldTyped(event, control) {
+    const { form, presets, problems } = this.state;
+    const key = control.dataset.field;
+    delete problems[key];
+    if (this.isJobField(key)) form[key] = control.value;
+    else {
+      const found = read(this.field(key), control.value);
+      if ("problem" in found) form.raw[key] = control.value;
+      else {
+        delete form.raw[key];
+        setKey(form, presets, key, found.value);
+      }
+    }
+    this.touched();
+  },
+
+  fieldChecked(event, control) {
+    const key = control.dataset.field;
+    if (this.isJobField(key)) this.state.form[key] = control.checked;
+    else setKey(this.state.form, this.state.presets, key, control.checked);
+    this.touched();
+  },
+
+  fieldMany(event, control) {
+    const key = control.dataset.field;
+    const value = [...this.querySelectorAll(`input[data-field="${key}"]:checked`)].map((box) => box.value);
+    setKey(this.state.form, this.state.presets, key, value);
+    this.touched();
+  },
+
+  resetField(event, button) {
+    const { form, presets, problems, cloneOf } = this.state;
+    const key = button.dataset.field;
+    delete form.raw[key];
+    delete problems[key];
+    if (this.isJobField(key)) form[key] = (cloneOf?.asked ?? this.state.origin)[key];
+    else setKey(form, presets, key, this.baseline()[key]);
+    this.touched();
+    this.querySelector(`#field-${key}`)?.focus();
+  },
+
+  /** Problems that the controls know by themselves. */
+  localProblems() {
+    const { form } = this.state;
+    const found = {};
+    for (const [key, text] of Object.entries(form.raw)) {
+      const said = read(this.field(key), text);
+      if ("problem" in said) found[key] = said.problem;
+    }
+    for (const field of jobFields()) {
+      if (field.type === "boolean") continue;
+      const said = read(field, form[field.key]);
+      if ("problem" in said) found[field.key] = said.problem;
+    }
+    return found;
+  },
+};

@@ -1,0 +1,72 @@
+// Downloading a base model from the hub as a job, with its progress; used by New run and by the Library.
+
+import { api, poll } from "./api.js";
+import { html } from "./template.js";
+import { t } from "./texts.js";
+import { errorBox, stateBadge } from "./view.js";
+
+const ENDED = ["succeeded", "failed", "cancelled", "lost"];
+
+export function downloadForm(page) {
+  const { download, downloadError } = page.state;
+  return html`<div data-key="download">
+    <p class="fg-small">${t("library.download.note")}</p>
+    <div class="fg-row fg-bottom"><div class="fg-field"><label for="download-repo">${t("library.download.repo")}</label>
+      <input id="download-repo" autocomplete="off" spellcheck="false" placeholder="owner/name"></div>
+    <div class="fg-field"><label for="download-revision">${t("library.download.revision")}</label>
+      <input id="download-revision" autocomplete="off" spellcheck="false" placeholder="main"></div>
+    <button type="button" class="fg-button" data-on="click:startDownload">${t("library.download.start")}</button></div>
+    ${errorBox(downloadError)} ${download ? progress(download) : null}</div>`;
+}
+
+function progress(job) {
+  const done = job.progress?.update ?? 0;
+  const all = job.progress?.updates;
+  const bar = ENDED.includes(job.state) ? null : all
+    ? html`<progress max="${all}" value="${done}" aria-label="${job.name}"></progress>`
+    : html`<progress aria-label="${job.name}"></progress>`;
+  return html`<div class="fg-download"><p class="fg-row"><span role="status">${stateBadge(job.state)}</span>
+    <a href="/run?id=${job.id}">${job.name}</a> ${job.waiting_reason ? html`<span class="fg-small">${job.waiting_reason}</span>` : null}</p>
+    ${bar} ${job.message ? html`<p class="${job.state === "failed" ? "fg-problem" : "fg-small"}">${job.message}</p>` : null}</div>`;
+}
+
+export const downloadActions = {
+  async startDownload(event, button) {
+    const repo = this.querySelector("#download-repo").value.trim();
+    const revision = this.querySelector("#download-revision").value.trim();
+    this.set({ downloadError: null });
+    button.setAttribute("aria-busy", "true");
+    try {
+      const job = await api.post("/jobs", { kind: "download", repo, ...(revision ? { revision } : {}) });
+      this.set({ download: job });
+      this.watchJob(job.id, (now) => this.set({ download: now }), () => this.downloaded({ repo }));
+    } catch (error) {
+      this.set({ downloadError: fieldError(error, { repo: t("library.download.repo"), revision: t("library.download.revision") }) });
+    } finally {
+      button.removeAttribute("aria-busy");
+    }
+  },
+
+  /** Follow a job to its end; `done` is called where it succeeded. */
+  watchJob(id, tell, done) {
+    const stop = poll(async () => {
+      const job = await api.get(`/jobs/${id}`);
+      tell(job);
+      if (!ENDED.includes(job.state)) return;
+      stop();
+      if (job.state === "succeeded") done(job);
+    }, 1);
+    this.onStop(stop);
+  },
+};
+
+/** An error whose sentence names the field where there is but one. */
+export function fieldError(error, labels) {
+  const fields = Array.isArray(error.fields) ? error.fields : [];
+  if (!fields.length) return error;
+  const said = fields.map(({ field, message }) => {
+    const name = field.split(".").at(-1);
+    return labels[name] ? `${labels[name]}: ${message}` : message;
+  });
+  return Object.assign(error, { message: said.join("; ") });
+}

@@ -1,0 +1,142 @@
+// The panel that says what a click will do, and the launch itself: one job per state of the form, however often clicked.
+
+import { api, ApiError } from "./api.js";
+import { dropDraft, PROMPT_KEYS } from "./form_state.js";
+import { bytes, duration } from "./format.js";
+import { problemsOf } from "./new_check.js";
+import { goalTitle } from "./new_goal.js";
+import { html } from "./template.js";
+import { t } from "./texts.js";
+import { errorBox } from "./view.js";
+
+export function launchPanel(page, place) {
+  const { form, planning, launching, launchError, launchSaid } = page.state;
+  const config = page.config();
+  const rewards = Object.entries(config.rewards ?? {}).filter(([, weight]) => weight).map(([name]) => name);
+  const blocked = page.state.plan?.plan.memory.fits === false;
+  return html`<div class="fg-card fg-launch" data-key="launch-${place}">
+    <h2>${goalTitle(form.preset)}</h2>
+    <p>${t("new.launch.does", { model: config.model, rewards: rewards.join(", ") || "–", updates: config.updates, devices: form.devices })}</p>
+    ${verdict(page)} ${problemList(page)} ${errorBox(launchError)}
+    <button type="button" class="fg-button fg-primary fg-wide" id="launch-${place}" data-on="click:launch" aria-describedby="launch-facts-${place}"
+      ${blocked ? html`aria-disabled="true"` : ""} ${launching ? html`aria-busy="true"` : ""}>${launching ? t("new.launch.busy") : t("new.launch")}</button>
+    <p class="fg-small" id="launch-facts-${place}">${planning ? t("new.launch.planning") : t("new.launch.afterwards")}</p>
+    <p class="fg-hidden" role="status">${launchSaid ?? ""}</p>
+  </div>`;
+}
+
+/** Time, memory and disk in one line; or why there is no plan. */
+function verdict(page) {
+  const { plan, planError } = page.state;
+  if (planError) return html`<p class="fg-notice">${planError.message} ${planError.whatToDo}</p>`;
+  if (!plan) return null;
+  const { time, memory, disk } = plan.plan;
+  const fits = memory.fits === null ? null : memory.fits
+    ? html`<li class="fg-good">✓ ${t("new.plan.fits")}</li>`
+    : html`<li class="fg-bad"><strong>✗ ${t("new.plan.does_not_fit")}</strong> <a href="#step-review">${t("new.plan.what_to_change")}</a></li>`;
+  return html`<ul class="fg-facts"><li>${time ? t("new.plan.about", { time: duration(time.total_seconds) }) : t("new.plan.no_time")}</li>
+    <li>${t("new.plan.memory_short", { memory: bytes(memory.peak_gb * 1e9) })}</li>
+    <li>${t("new.plan.disk_short", { disk: bytes(disk.most_gb * 1e9) })}</li>${fits}</ul>`;
+}
+
+function problemList(page) {
+  const { problems, general } = page.state;
+  const keys = Object.keys(problems);
+  if (!keys.length && !general.length) return null;
+  return html`<div class="fg-error"><p><strong>${t("new.problems", { count: keys.length + general.length })}</strong></p><ul>
+    ${general.map((message) => html`<li>${message}</li>`)}
+    ${keys.map((key) => html`<li><a href="#field-${key}" data-on="click:gotoProblem" data-field="${key}">${page.field(key)?.label ?? t(`new.field.${key}`)}</a>: ${problems[key]}</li>`)}
+  </ul></div>`;
+}
+
+export const launchActions = {
+  async launch() {
+    if (this.launching) return;
+    this.launching = true;
+    this.set({ launching: true, launchError: null, launchSaid: "" });
+    try {
+      if (this.stale) await this.check();
+      else await this.checking;
+      if (this.refused()) return;
+      const job = await this.submit();
+      dropDraft(this.search);
+      this.launched = true;
+      clearTimeout(this.saving);
+      location.assign(`/run?id=${job.id}`);
+    } catch (error) {
+      this.launchFailed(error);
+    } finally {
+      // After success the page goes away; a second click in between must find it busy.
+      if (!this.launched) {
+        this.launching = false;
+        this.set({ launching: false });
+      }
+    }
+  },
+
+  /** Whether something keeps the form from being launched; the person is brought there. */
+  refused() {
+    const { problems, general, plan } = this.state;
+    if (Object.keys(problems).length || general.length || Object.keys(this.state.rawWeights).length) {
+      this.set({ launchSaid: t("new.problems", { count: Object.keys(problems).length + general.length }) });
+      this.focusProblem();
+      return true;
+    }
+    if (plan?.plan.memory.fits !== false) return false;
+    this.set({ launchSaid: t("new.plan.does_not_fit") });
+    this.querySelector("#new-fit")?.focus();
+    return true;
+  },
+
+  submit() {
+    const { form, cloneOf } = this.state;
+    const ask = { ...this.ask(), idempotency_key: form.key };
+    if (!form.clone || !cloneOf) return api.post("/jobs", ask);
+    const whole = this.state.presets[form.preset].whole;
+    const before = Object.keys(cloneOf.overrides);
+    if ("prompts" in ask && before.some((key) => PROMPT_KEYS.includes(key))) return api.post("/jobs", ask);
+    // A clone's overrides are merged with the original's, so what was taken back is said too.
+    const back = before.filter((key) => !(key in ask.overrides) && !key.includes(".") && key in whole).map((key) => [key, whole[key]]);
+    const edits = { prompts: null, heldout: null, rewards: null, budget: null, name: null, ...ask };
+    edits.overrides = { ...Object.fromEntries(back), ...(before.some((key) => key.includes(".")) ? partsOf(this.config()) : {}), ...ask.overrides };
+    return api.post(`/jobs/${form.clone}/clone`, edits);
+  },
+
+  launchFailed(error) {
+    if (error instanceof ApiError && error.status === 422) {
+      this.takeProblems(problemsOf(error));
+      this.refused();
+      return;
+    }
+    if (!(error instanceof ApiError)) console.error(error);
+    this.set({ launchError: error });
+  },
+
+  gotoProblem(event, link) {
+    event.preventDefault();
+    this.focusProblem(link.dataset.field);
+  },
+
+  /** Bring a person to a problem, the first one unless `key` names another; Advanced opens where it is inside. */
+  async focusProblem(key = null) {
+    const wanted = key ?? Object.keys(this.state.problems)[0];
+    const places = { own_prompts: "#new-text, #new-set, #source-set", model: "#new-model", preset: 'input[name="preset"]:checked', rewards: "#problem-rewards", reward_options: "#problem-reward_options" };
+    const selector = places[wanted] ?? `#field-${wanted}`;
+    if (wanted && !this.querySelector(selector)) {
+      const advanced = this.querySelector("#new-advanced");
+      advanced.open = true;
+      this.set({ advanced: true, search: "", onlyChanged: false });
+      const box = this.querySelector("#new-search");
+      if (box) box.value = "";
+    }
+    await new Promise((resolve) => requestAnimationFrame(resolve));
+    const target = wanted ? this.querySelector(selector) : this.querySelector(".fg-launch .fg-error, [aria-invalid='true']");
+    if (target && !target.matches("a, input, select, textarea, button")) target.tabIndex = -1;
+    target?.focus();
+    target?.scrollIntoView({ block: "center" });
+  },
+};
+
+function partsOf(config) {
+  return { rewards: config.rewards, reward_options: config.reward_options };
+}
