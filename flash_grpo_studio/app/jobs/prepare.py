@@ -156,22 +156,25 @@ def _alignment(session: Session, workspace: Workspace, actor: Actor, ask: Alignm
 
 
 def _own_prompts(session: Session, actor: Actor, ask: AlignmentAsk) -> _Prompts:
+    if ask.heldout and not isinstance(ask.prompts, list):
+        raise InputError("heldout: expected only beside `prompts` as a list; a prompt set has held-out prompts itself")
     if ask.prompts is None:
         return _Prompts()
-    if not isinstance(ask.prompts, str):
-        texts = [{"prompt": text} for text in ask.prompts]
-        return _Prompts({"prompts": PROMPTS_FILE}, {PROMPTS_FILE: texts})
+    if isinstance(ask.prompts, list):
+        return _split([{"prompt": text} for text in ask.prompts], [{"prompt": text} for text in ask.heldout or ()])
     chosen = fetch(session, actor, PromptSet, ask.prompts)
     if not chosen.prompts:
         raise InputError(f"the prompt set {chosen.name!r} is empty; add prompts to it first")
-    found = _Prompts({"prompts": PROMPTS_FILE}, {PROMPTS_FILE: _as_lines(chosen.prompts)})
-    if len(chosen.heldout) >= SPLIT_FROM:
-        half = len(chosen.heldout) // 2
+    return _split(_as_lines(chosen.prompts), _as_lines(chosen.heldout))
+
+
+def _split(training: list[dict[str, Any]], heldout: list[dict[str, Any]]) -> _Prompts:
+    """The files of a job for prompts that are not built in."""
+    found = _Prompts({"prompts": PROMPTS_FILE}, {PROMPTS_FILE: training})
+    if len(heldout) >= SPLIT_FROM:
+        half = len(heldout) // 2
         found.overrides |= {"validation_prompts": VALIDATION_FILE, "heldout_prompts": HELDOUT_FILE}
-        found.files |= {
-            VALIDATION_FILE: _as_lines(chosen.heldout[:half]),
-            HELDOUT_FILE: _as_lines(chosen.heldout[half:]),
-        }
+        found.files |= {VALIDATION_FILE: heldout[:half], HELDOUT_FILE: heldout[half:]}
     return found
 
 

@@ -39,6 +39,11 @@ class AlignmentAsk(Ask):
     prompts: Identifier | Annotated[list[Text], Field(min_length=1, max_length=MAX_PROMPTS)] | None = Field(
         None, description="Training prompts: texts, or the id of a prompt set."
     )
+    heldout: Annotated[list[Text], Field(max_length=MAX_PROMPTS)] | None = Field(
+        None,
+        description="Texts never trained on, beside `prompts` as texts; from 8 on they replace the preset's validation "
+        "and held-out prompts, half each.",
+    )
     rewards: dict[Annotated[str, Field(max_length=300)], float] | None = Field(
         None, description="Reward name to weight; weight 0 records it without optimising it."
     )

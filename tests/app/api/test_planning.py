@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 import subprocess
 import sys
@@ -46,6 +48,38 @@ def test_own_prompts_are_planned(small_web: Web) -> None:
     plan = small_web.post("/plan", {"preset": "micro", "prompts": ["a red circle"] * 50})
     assert plan.status_code == 200, plan.text
     assert "not found" not in str(plan.json()["plan"])
+
+
+def test_configuration_files_are_read_as_the_command_line_reads_them(small_web: Web) -> None:
+    yaml_text = small_web.post("/plan", {"preset": "micro", "overrides": {"updates": 3}}).json()["yaml"]
+    found = small_web.post("/configurations/read", {"text": yaml_text}).json()
+    assert found == {"ask": None, "config": build_config("micro", {"updates": 3}).model_dump(mode="json")}
+    partly = small_web.post("/configurations/read", {"text": "updates: 7\nnope: 1\n"}).json()["config"]
+    assert partly == {**RunConfig().model_dump(mode="json"), "updates": 7, "nope": 1}
+    saved = {"preset": "pocket", "prompts": ["<b>a</b>"]}
+    assert small_web.post("/configurations/read", {"text": json.dumps(saved)}).json()["ask"] == saved
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "mapping"),
+        ("- 1", "mapping"),
+        ("a: [", "neither YAML nor JSON"),
+        ("\x00\x01", "signs|neither|zero"),
+        ("a: &a [1]\nb: *a", "references"),
+        ("a: .nan", "not finite"),
+        ("a: !!binary aGk=", "kind of value"),
+        ("a: !!python/object:os.system x", "neither YAML nor JSON"),
+        ("1: 2\n? [3]\n: 4", "kind of value|neither"),
+        ("[" * 5000, "neither YAML nor JSON"),
+        ("a: " + "x" * 600_000, "500000"),
+    ],
+)
+def test_files_that_are_no_configuration(small_web: Web, text: str, said: str) -> None:
+    answer = small_web.post("/configurations/read", {"text": text})
+    assert answer.status_code == 422, answer.text
+    assert re.search(said, answer.json()["error"]["message"])
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,17 @@ def test_own_prompts_travel_with_the_job(parts: Parts) -> None:
     assert job.spec["files"]["prompts.jsonl"] == [{"prompt": "a red ball"}, {"prompt": "a blue ball"}]
 
 
+def test_own_prompts_may_bring_held_out_ones(parts: Parts) -> None:
+    heldout = [f"ball {number}" for number in range(8)]
+    job = parts.submit(prompts=["a red ball"], heldout=heldout)
+    texts = {name: [line["prompt"] for line in file] for name, file in job.spec["files"].items()}
+    assert texts == {"prompts.jsonl": ["a red ball"], "validation.jsonl": heldout[:4], "heldout.jsonl": heldout[4:]}
+    few = parts.submit(prompts=["a red ball"], heldout=heldout[:7])
+    assert few.spec["config"]["heldout_prompts"] != "heldout.jsonl"
+    with pytest.raises(InputError, match="heldout: expected only beside `prompts`"):
+        parts.submit(heldout=heldout)
+
+
 def test_a_prompt_set_brings_its_held_out_half(parts: Parts) -> None:
     lines = [{"id": f"p{number}", "text": f"prompt {number}"} for number in range(12)]
     with parts.store.writing() as session:

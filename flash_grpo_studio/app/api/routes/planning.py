@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import yaml
 from pydantic import BaseModel, Field, ValidationError
 
 from flash_grpo.config import RunConfig, build_config
 from flash_grpo.errors import InputError, unknown_name
-from flash_grpo_studio.app.api.base import subject
+from flash_grpo_studio.app.api.base import Strict, subject
+from flash_grpo_studio.app.api.checked import parse_json
 from flash_grpo_studio.app.api.errors import FieldProblem, problems
+from flash_grpo_studio.app.api.limits import Limits
 from flash_grpo_studio.app.api.plans import Machine, PlanView, make_plan
 from flash_grpo_studio.app.api.studio import Studio
 from flash_grpo_studio.app.api.who import Parts, Reader
@@ -19,6 +23,8 @@ from flash_grpo_studio.app.jobs.prepare import Prepared, prepare
 from flash_grpo_studio.app.jobs.spec import AlignmentAsk
 
 router = subject("planning")
+LARGEST_YAML = 500_000
+"""Signs; reading more would take seconds."""
 
 
 class PlanAsk(AlignmentAsk):
@@ -35,6 +41,19 @@ class Verdict(BaseModel):
     valid: bool
     problems: list[FieldProblem] = Field(description="One for each field that does not fit; `field` may be empty.")
     config: dict[str, Any] | None = Field(None, description="The whole configuration, where every field fits.")
+
+
+class ConfigurationText(Strict):
+    """A file as text."""
+
+    text: str = Field(max_length=20_000_000, description="YAML or JSON.")
+
+
+class ConfigurationRead(BaseModel):
+    """What a file holds: a request that was saved, or a configuration. Nothing of it is checked yet."""
+
+    ask: dict[str, Any] | None = Field(None, description="A request, known by its `preset`.")
+    config: dict[str, Any] | None = Field(None, description="A configuration; keys the file lacks take their defaults.")
 
 
 def _prepared(studio: Studio, actor: Actor, ask: AlignmentAsk) -> Prepared:
@@ -61,6 +80,51 @@ def validate_run(studio: Parts, actor: Reader, asked: AlignmentAsk) -> Verdict:
     except (InputError, NotFound) as error:
         return Verdict(valid=False, problems=[_of_sentence(str(error))])
     return Verdict(valid=True, problems=[], config=prepared.spec["config"])
+
+
+@router.post("/configurations/read", response_model=ConfigurationRead, summary="Read a configuration file")
+def read_configuration(actor: Reader, asked: ConfigurationText) -> ConfigurationRead:
+    """Understand a configuration as `flash-grpo train --config FILE` does, or a saved request, from YAML or JSON."""
+    values = _plain_values(asked.text)
+    if not isinstance(values, dict):
+        raise InputError("expected a mapping of configuration keys in the file, such as `updates: 20`")
+    if "preset" in values:
+        return ConfigurationRead(ask=values)
+    return ConfigurationRead(config={**RunConfig().model_dump(mode="json"), **values})
+
+
+def _plain_values(text: str) -> Any:
+    """What JSON can hold, from JSON of any size or from YAML of a size that people write."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        if len(text) > LARGEST_YAML:
+            raise InputError(f"expected at most {LARGEST_YAML} signs of YAML, got {len(text)}") from None
+        try:
+            values = yaml.load(text, Loader=_Loader)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise InputError(f"the file is neither YAML nor JSON: {reason}; mend it or choose another") from error
+    try:
+        return parse_json(json.dumps(values).encode(), Limits().depth)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError("the file holds a kind of value that no configuration has; mend it") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without references, by which a small file can unfold to a huge value, and without dates."""
+
+    def compose_node(self, parent: Any, index: int) -> Any:
+        """The next node, unless it refers to another one."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("references (*name) are not taken; write the value out")
+        return super().compose_node(parent, index)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 def field_by_field(asked: AlignmentAsk) -> list[FieldProblem]:
