@@ -26,5 +26,6 @@ PAGES = (
     Page("machines", "/machines", "fg-machines"),
     Page("settings", "/settings", "fg-settings"),
     Page("help", "/help", "fg-help"),
+    Page("example", "/example", "fg-example"),
 )
 ADDRESSES = {page.address for page in PAGES}

@@ -1,0 +1,79 @@
+// Two videos side by side, before and after alignment, that begin together and loop; and the rewards on prompts that
+// were held out.
+
+import { number, percent, signed } from "./format.js";
+import { html } from "./template.js";
+import { t } from "./texts.js";
+
+export function prefersStill() {
+  return matchMedia("(prefers-reduced-motion: reduce)").matches;
+}
+
+/**
+ * A pair {key, prompt, seed, before, after} (addresses of videos) with `notes` below each side, and a `playButton` where
+ * the pair has one of its own.
+ */
+export function pairFigure({ key, prompt, seed, before, after, notes = {} }, playButton = "") {
+  const side = (name, source) => html`<div><p class="fg-side">${t(`home.side.${name}`)}</p>
+    <video class="fg-video fg-pixel" src="${source}" muted loop playsinline preload="auto" aria-label="${t("home.video", {
+      side: t(`home.side.${name}`),
+      prompt,
+    })}"></video>${notes[name] ? html`<p class="fg-small fg-note">${notes[name]}</p>` : ""}</div>`;
+  return html`<figure class="fg-pair" data-key="${key}">
+    <div class="fg-sides">${side("before", before)} ${side("after", after)}</div>
+    <figcaption class="fg-row fg-spread"><span class="fg-small">“${prompt}” · ${t("home.seed", { seed })}</span>
+      ${playButton}</figcaption></figure>`;
+}
+
+/** A button that plays or stops; the view answers it by `togglePair`. */
+export function playButton(playing) {
+  return html`<button class="fg-button" data-on="click:togglePair">${t(playing ? "home.pause" : "home.play")}</button>`;
+}
+
+/** Play or stop both videos of each pair in `root`, from the same frame. */
+export async function playPairs(root, playing) {
+  for (const pair of root.querySelectorAll(".fg-pair")) {
+    const videos = [...pair.querySelectorAll("video")];
+    for (const video of videos) {
+      if (playing && !video.paused) continue;
+      video.pause();
+      video.currentTime = 0;
+    }
+    // A page that is left meanwhile, or a browser that saves energy, refuses; the button still works.
+    if (playing) await Promise.all(videos.filter((video) => video.paused).map((video) => video.play().catch(() => {})));
+  }
+}
+
+function direction({ gain, ci95 }) {
+  if (ci95[0] > 0) return "up";
+  return ci95[1] < 0 ? "down" : "same";
+}
+
+/** A reward's change as a sentence: before, after, the difference and its 95 % interval. */
+export function changeOf(name, found, optimised) {
+  const way = direction(found);
+  const sign = { up: "▲", down: "▼", same: "◆" }[way];
+  return html`<span class="fg-change"><strong>${name}</strong> ${optimised ? html`<span class="fg-badge">${t("home.optimised")}</span>` : ""}
+    <span>${number(found.before)} → ${number(found.after)}</span>
+    <span class="fg-way-${way}"><span aria-hidden="true">${sign}</span> ${signed(found.gain)}
+      <span class="fg-small">[${signed(found.ci95[0])}, ${signed(found.ci95[1])}]</span></span>
+    <span class="fg-hidden">${t(`home.way.${way}`)}</span></span>`;
+}
+
+/** The table of all rewards on held-out prompts; `weights` tells which were optimised. */
+export function heldoutTable(heldout, weights) {
+  const rows = Object.entries(heldout).map(([name, found]) => {
+    const way = direction(found);
+    return html`<tr><th scope="row"><a href="/help#reward-${name}">${name}</a>
+        ${weights[name] ? html`<span class="fg-badge">${t("home.optimised")}</span>` : html`<span class="fg-badge">${t("home.watched")}</span>`}</th>
+      <td>${number(found.before)}</td><td>${number(found.after)}</td>
+      <td class="fg-way-${way}"><span aria-hidden="true">${{ up: "▲", down: "▼", same: "◆" }[way]}</span> ${signed(found.gain)}
+        <span class="fg-hidden">${t(`home.way.${way}`)}</span></td>
+      <td>[${signed(found.ci95[0])}, ${signed(found.ci95[1])}]</td>
+      <td>${found.win_rate === undefined ? "–" : percent(found.win_rate)}</td></tr>`;
+  });
+  const columns = ["reward", "before", "after", "gain", "interval", "wins"];
+  return html`<div class="fg-table-box fg-figures" tabindex="0" role="region" aria-label="${t("home.heldout")}"><table>
+    <thead><tr>${columns.map((name) => html`<th scope="col">${t(`home.column.${name}`)}</th>`)}</tr></thead>
+    <tbody>${rows}</tbody></table></div>`;
+}
