@@ -153,7 +153,8 @@ export class Chart extends HTMLElement {
     const smoothing = line.points ? 0 : this.#options.smoothing || 0;
     const value = smoothing ? smooth(line.value, smoothing) : line.value;
     context.strokeStyle = context.fillStyle = colourOf(place);
-    if (line.low && line.high) (line.points ? this.#whiskers : this.#band).call(this, context, frame, line);
+    if (line.low && line.high && line.points) this.#whiskers(context, frame, line, place);
+    else if (line.low && line.high) this.#band(context, frame, line);
     if (smoothing) this.#path(context, frame, line.update, line.value, [], 0.25);
     this.#path(context, frame, line.update, value, dashOf(place), 1);
     if (!line.points && line.update.length > 1) return;
@@ -176,14 +177,15 @@ export class Chart extends HTMLElement {
     context.globalAlpha = 1;
   }
 
-  #whiskers(context, frame, line) {
+  /** Intervals of several lines at one update stand beside each other. */
+  #whiskers(context, frame, line, at) {
     context.globalAlpha = 0.6;
     context.lineWidth = 1.5;
     context.beginPath();
     line.update.forEach((update, place) => {
       const [low, high] = [line.low[place], line.high[place]];
       if (!frame.usable(low) || !frame.usable(high)) return;
-      const x = frame.x(update);
+      const x = frame.x(update) + at * 3;
       for (const end of [low, high]) {
         context.moveTo(x - 3, frame.y(end));
         context.lineTo(x + 3, frame.y(end));
@@ -272,7 +274,8 @@ export class Chart extends HTMLElement {
     const names = JSON.stringify([theme(), this.#lines.map((line) => line.name)]);
     if (names === this.#legendOf) return;
     this.#legendOf = names;
-    this.querySelector(".fg-legend").replaceChildren(...this.#lines.map((line, place) => {
+    const told = this.#lines.length > 1 ? this.#lines : []; // one line is what the title says
+    this.querySelector(".fg-legend").replaceChildren(...told.map((line, place) => {
       const entry = document.createElement("span");
       entry.innerHTML = `<svg width="26" height="8" aria-hidden="true"><line x1="0" y1="4" x2="26" y2="4" stroke="${
         colourOf(place)}" stroke-width="2" stroke-dasharray="${dashOf(place).join(" ")}"/></svg>`;

@@ -7,7 +7,7 @@ export function ticks(low, high, count) {
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw * (1 - 1e-9));
   const found = [];
   const first = Math.ceil(low / step - 1e-9);
-  for (let place = first; place * step <= high + step * 1e-9; place++) found.push(place * step);
+  for (let place = first; place * step <= high + step * 1e-9; place++) found.push(place * step || 0); // never -0
   return found;
 }
 

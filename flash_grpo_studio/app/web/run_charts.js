@@ -78,7 +78,12 @@ function chartsOf(kind, curves, optimised) {
 }
 
 class Charts extends Panel {
+  static observedAttributes = ["optimised"];
   #drawn = "";
+
+  attributeChangedCallback() {
+    if (this.job) this.update();
+  }
 
   render() {
     const { job, curves } = this;
@@ -111,7 +116,7 @@ class Charts extends Panel {
   rendered() {
     if (!this.charts || !this.curves?.loaded) return;
     const options = { log: Boolean(asked("log")), smoothing: Number(asked("smooth", "0")) };
-    const drawn = [this.curves.version, options.log, options.smoothing, asked("band"), this.charts.length].join(" ");
+    const drawn = [this.curves.version, options.log, options.smoothing, asked("band"), ...this.charts.map(({ id, key }) => id || key)].join(" ");
     if (drawn === this.#drawn) return;
     this.#drawn = drawn;
     for (const chart of this.charts) {

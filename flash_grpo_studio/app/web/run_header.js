@@ -51,10 +51,11 @@ export function secondsPerUpdate(job) {
 }
 
 function progress(job) {
-  const { update, updates, phase, eta_seconds: left, elapsed_seconds: elapsed, cost, nfe } = job.progress;
+  const { update, updates, phase, eta_seconds: left, elapsed_seconds: elapsed } = job.progress;
+  const { cost, nfe } = job.result.cost ? job.result : job.progress; // the report counts its own evaluations too
   const active = ACTIVE.includes(job.state);
   const bar = updates
-    ? html`<div><label class="fg-row fg-spread" for="fg-progress"><span id="fg-updates">${t("run.updates", { update, updates })}</span>
+    ? html`<div><label class="fg-row fg-spread" for="fg-progress"><span id="fg-updates">${t(job.kind === "alignment" ? "run.updates" : "run.steps", { update, updates })}</span>
         ${active && left ? html`<span>${t("run.left", { time: duration(left) })}</span>` : ""}</label>
         <progress id="fg-progress" max="${updates}" value="${update}"></progress></div>`
     : "";
@@ -70,7 +71,7 @@ function progress(job) {
     ["started", job.started ? moment(job.started) : null],
     ["ended", job.ended && !active ? moment(job.ended) : null],
   ].filter(([, value]) => value !== null);
-  return html`${bar}<dl class="fg-facts">${facts.map(
+  return html`${bar}<dl class="fg-run-facts">${facts.map(
     ([name, value]) => html`<div data-key="${name}"><dt>${t(`run.fact.${name}`)}</dt><dd>${value}</dd></div>`,
   )}</dl>`;
 }

@@ -5,6 +5,7 @@ import { bytes } from "./format.js";
 import { eventTable, FILTERS, typeName } from "./run_events.js";
 import { Panel } from "./run_panel.js";
 import { asked, go } from "./run_url.js";
+import { ACTIVE } from "./run_words.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox } from "./view.js";
@@ -21,7 +22,7 @@ class Log extends Panel {
   }
 
   async load() {
-    if (!this.changed()) return;
+    if (!this.changed() && !ACTIVE.includes(this.job.state)) return;
     const { id } = this.job;
     const type = FILTERS.includes(asked("type")) ? `&type=${asked("type")}` : "";
     const source = asked("source") ? `&source=${encodeURIComponent(asked("source"))}` : "";
@@ -64,6 +65,15 @@ class Log extends Panel {
       <pre id="fg-log-text" tabindex="0" aria-label="${t("run.log")}">${log.text ? marked(shown, wanted) : t("run.no_log")}</pre>
       <p class="fg-small">${t("run.log_size", { size: bytes(log.bytes) })}
         ${log.truncated ? html`${t("run.log_cut")} <button class="fg-button" data-on="click:longer">${t("run.longer")}</button>` : ""}</p></section>`;
+  }
+
+  /** The log stays at its end for who reads the end. */
+  rendered() {
+    const text = this.querySelector("#fg-log-text");
+    if (!text) return;
+    if (this.atEnd ?? true) text.scrollTop = text.scrollHeight;
+    this.atEnd = text.scrollTop + text.clientHeight > text.scrollHeight - 8;
+    text.onscroll = () => (this.atEnd = text.scrollTop + text.clientHeight > text.scrollHeight - 8);
   }
 
   async more(event, button) {

@@ -51,8 +51,10 @@ class Overview extends Panel {
   #result() {
     const { result } = this.job;
     if (result.heldout) return heldout(result);
-    if (!Object.keys(result).length) return "";
-    return html`<section class="fg-card" data-key="result"><h2>${t("run.result")}</h2>${nested(result)}</section>`;
+    // Its videos are shown as such.
+    const told = Object.entries(result).filter(([name]) => name !== "videos" || !this.state.grid?.rows.length);
+    if (!told.length) return "";
+    return html`<section class="fg-card" data-key="result"><h2>${t("run.result")}</h2>${nested(Object.fromEntries(told))}</section>`;
   }
 
   #newest() {
@@ -95,15 +97,15 @@ function heldout(result) {
     const [low, high] = found.ci95 ?? [];
     const verdict = low > 0 ? "better" : high < 0 ? "worse" : "even";
     const role = result.rewards?.[name] ? "optimised" : "watched";
-    return html`<tr data-key="${name}"><td>${name}</td><td>${t(`run.role.${role}`)}</td>
+    return html`<tr data-key="${name}"><td>${name}</td>${result.rewards ? html`<td>${t(`run.role.${role}`)}</td>` : ""}
       <td>${number(found.before)} → ${number(found.after)}</td><td>${signed(found.gain)}</td>
       <td>${low === undefined ? "–" : `${signed(low)} … ${signed(high)}`}</td>
       <td>${found.win_rate === undefined ? "–" : percent(found.win_rate)}</td><td>${t(`run.verdict.${verdict}`)}</td></tr>`;
   });
-  const heads = ["reward", "role", "before_after", "gain", "interval", "wins", "verdict"];
+  const heads = ["reward", ...(result.rewards ? ["role"] : []), "before_after", "gain", "interval", "wins", "verdict"];
   return html`<section class="fg-card" id="fg-result" data-key="result"><h2>${t("run.heldout_title")}</h2>
     <p>${result.best_update === undefined ? "" : t("run.best_update", { update: result.best_update })} ${t("run.heldout_text")}</p>
-    <div class="fg-table-box" tabindex="0" role="region" aria-label="${t("run.heldout_title")}"><table><thead><tr>${heads.map(
+    <div class="fg-table-box" tabindex="0" role="region" aria-label="${t("run.heldout_title")}"><table class="fg-firm"><thead><tr>${heads.map(
       (name) => html`<th scope="col">${t(`run.column.${name}`)}</th>`)}</tr></thead><tbody>${rows}</tbody></table></div></section>`;
 }
 

@@ -30,7 +30,9 @@ export function gridOf(videos) {
     columns.add(update);
     for (const name of Object.keys(video.scores ?? {})) rewards.add(name);
   }
-  return { rows: [...rows.values()], columns: [...columns].sort((one, other) => one - other), rewards: [...rewards].sort() };
+  // Prompts looked at again and again come first, those of before and after alone last.
+  const ordered = [...rows.values()].sort((one, other) => other.cells.size - one.cells.size);
+  return { rows: ordered, columns: [...columns].sort((one, other) => one - other), rewards: [...rewards].sort() };
 }
 
 class Samples extends Panel {
