@@ -254,6 +254,20 @@ def test_the_log_is_the_newest_attempts_end_without_secrets(small_web: Web) -> N
         assert web.get(f"/jobs/{job}/log", params={"source": source}).status_code == 404
 
 
+def test_checkpoints_of_all_alignments(web: Web) -> None:
+    ann, bob = web.user("ann"), web.user("bob")
+    things = something_of_everything(web, web.users["ann"])
+    with web.studio.store.writing() as session:
+        session.add(Checkpoint(job_id=things["job_id"], update=8, path="y", best=True))
+    found = web.get("/checkpoints", headers=ann).json()
+    assert [(row["update"], row["job_name"], row["best"]) for row in found["checkpoints"]] == [
+        (8, "thing", True),
+        (4, "thing", False),
+    ]
+    assert [row["update"] for row in web.get("/checkpoints?best=true", headers=ann).json()["checkpoints"]] == [8]
+    assert web.get("/checkpoints", headers=bob).json() == {"total": 0, "next": None, "checkpoints": []}
+
+
 def test_checkpoints_newest_first(web: Web) -> None:
     things = something_of_everything(web, _local(web))
     with web.studio.store.writing() as session:

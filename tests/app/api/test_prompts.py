@@ -112,6 +112,17 @@ def test_a_prompt_set_from_first_to_last(web: Web) -> None:
     assert web.get(path, headers=ann).status_code == 404
 
 
+def test_two_people_who_edit_a_prompt_set_do_not_overwrite_each_other(web: Web) -> None:
+    made = web.post("/prompt-sets", {"name": "ours", "prompts": ["a red circle"]}).json()
+    path, seen = f"/prompt-sets/{made['id']}", made["changed"]
+    first = web.call("PATCH", path, json={"prompts": ["mine"], "unless_changed_since": seen})
+    assert first.status_code == 200, first.text
+    second = web.call("PATCH", path, json={"prompts": ["theirs"], "unless_changed_since": seen})
+    assert (second.status_code, second.json()["error"]["code"]) == (409, "changed_meanwhile")
+    assert [prompt["text"] for prompt in web.get(path).json()["prompts"]] == ["mine"]
+    assert web.call("PATCH", path, json={"prompts": ["theirs"]}).status_code == 200  # on purpose
+
+
 def test_reward_profiles(web: Web) -> None:
     ann, boss = web.user("ann"), web.user("boss", "admin")
     made = web.post("/reward-profiles", {"name": "p", "rewards": {"sharpness": 1, "flicker": 0}}, headers=ann).json()

@@ -75,6 +75,9 @@ class PromptSetEdit(Strict):
     shared: bool | None = None
     prompts: Prompts | None = None
     heldout: Annotated[list[Any], Field(max_length=0)] | Prompts | None = None
+    unless_changed_since: float | None = Field(
+        None, description="The set's `changed` as it was read; where somebody has changed it since, nothing happens."
+    )
 
 
 class BuiltInPrompts(BaseModel):
@@ -209,6 +212,13 @@ def edit_prompt_set(studio: Parts, actor: Writer, prompt_set_id: PromptSetId, ed
             replaced[key] = [item.model_dump() for item in parsed]
     with unique_name("prompt set", edit.name), studio.store.writing() as session:
         row = fetch(session, actor, PromptSet, prompt_set_id, change=True)
+        if edit.unless_changed_since not in (None, row.changed):
+            raise Refused(
+                409,
+                "changed_meanwhile",
+                f"the prompt set {row.name!r} was changed by someone else in the meantime; nothing was saved",
+                "look at the set as it is now, then save your own version over it or give it another name",
+            )
         for key, value in {"name": edit.name, "shared": edit.shared, **replaced}.items():
             if value is not None:
                 setattr(row, key, value)

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from flash_grpo_studio.app.api.base import Cursor, JobId, Limit, PageOf, subject
 from flash_grpo_studio.app.api.errors import problems
 from flash_grpo_studio.app.api.who import Parts, Reader
-from flash_grpo_studio.app.jobs.access import fetch
+from flash_grpo_studio.app.jobs.access import fetch, visible
 from flash_grpo_studio.app.jobs.change import NotFound
 from flash_grpo_studio.app.store.listing import paged
 from flash_grpo_studio.app.store.tables import Attempt, Checkpoint, Event, Job, Metric
@@ -101,6 +101,20 @@ class CheckpointList(BaseModel):
     """Checkpoints, newest first."""
 
     checkpoints: list[CheckpointView]
+
+
+class RunCheckpoint(CheckpointView):
+    """A checkpoint and the alignment it is of."""
+
+    job_id: str
+    job_name: str
+    job_state: str
+
+
+class CheckpointPage(PageOf):
+    """A page of checkpoints."""
+
+    checkpoints: list[RunCheckpoint]
 
 
 @router.get("/jobs/{job_id}/metrics", response_model=MetricsView, responses=problems(404), summary="Curves")
@@ -213,3 +227,30 @@ def list_checkpoints(studio: Parts, actor: Reader, job_id: JobId) -> CheckpointL
         rows = session.scalars(query).all()
     shown = [CheckpointView(id=row.id, update=row.update, best=row.best, created=row.created) for row in rows]
     return CheckpointList(checkpoints=shown)
+
+
+@router.get("/checkpoints", response_model=CheckpointPage, summary="Checkpoints of all alignments")
+def list_all_checkpoints(
+    studio: Parts,
+    actor: Reader,
+    best: Annotated[bool, Query(description="Only the best one of each alignment.")] = False,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> CheckpointPage:
+    """Checkpoints of the alignments one may see, newest first."""
+    query = select(Checkpoint).join(Job, Job.id == Checkpoint.job_id).where(visible(actor, Job))
+    if best:
+        query = query.where(Checkpoint.best)
+    with studio.store.reading() as session:
+        page = paged(session, query, [(Checkpoint.created, True), (Checkpoint.id, False)], limit, cursor)
+        wanted = select(Job.id, Job.name, Job.state).where(Job.id.in_([row.job_id for row in page.rows]))
+        jobs = {id_: (name, state) for id_, name, state in session.execute(wanted)}
+    shown = [
+        RunCheckpoint(
+            **{name: getattr(row, name) for name in ("id", "update", "best", "created", "job_id")},
+            job_name=jobs[row.job_id][0],
+            job_state=jobs[row.job_id][1],
+        )
+        for row in page.rows
+    ]
+    return CheckpointPage(checkpoints=shown, total=page.total, next=page.next)
