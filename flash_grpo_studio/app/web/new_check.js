@@ -19,7 +19,7 @@ export const checkActions = {
   /** Validate and plan now; resolves when the newest state of the form was answered. */
   check() {
     clearTimeout(this.checkTimer);
-    this.stale = false;
+    this.stale = false; // a later change makes it so again
     const turn = (this.checkTurn = (this.checkTurn ?? 0) + 1);
     this.checking = this.checkNow(() => turn === this.checkTurn);
     return this.checking;

@@ -82,7 +82,7 @@ export const startActions = {
     const { form, presets } = this.state;
     for (const key of [...PROMPT_KEYS, "model", "rewards", "reward_options"]) delete form.set[key]; // chosen for another goal
     form.raw = {};
-    this.state.size = null;
+    this.state.plan = null;
     changePreset(form, presets, event.target.value);
     this.orderRewards();
     this.promptsChanged();

@@ -31,10 +31,12 @@ function verdict(page) {
   if (planError) return html`<p class="fg-notice">${planError.message} ${planError.whatToDo}</p>`;
   if (!plan) return null;
   const { time, memory, disk } = plan.plan;
-  const fits = memory.fits === null ? null : memory.fits
+  const fits = page.needsGpu()
+    ? html`<li class="fg-warned">⚠ ${t("new.plan.no_gpu")}</li>`
+    : memory.fits === null ? null : memory.fits
     ? html`<li class="fg-good">✓ ${t("new.plan.fits")}</li>`
     : html`<li class="fg-bad"><strong>✗ ${t("new.plan.does_not_fit")}</strong> <a href="#step-review">${t("new.plan.what_to_change")}</a></li>`;
-  return html`<ul class="fg-facts"><li>${time ? t("new.plan.about", { time: duration(time.total_seconds) }) : t("new.plan.no_time")}</li>
+  return html`<ul class="fg-facts${page.stale ? " fg-stale" : ""}"><li>${time ? t("new.plan.about", { time: duration(time.total_seconds) }) : t("new.plan.no_time")}</li>
     <li>${t("new.plan.memory_short", { memory: bytes(memory.peak_gb * 1e9) })}</li>
     <li>${t("new.plan.disk_short", { disk: bytes(disk.most_gb * 1e9) })}</li>${fits}</ul>`;
 }
@@ -54,9 +56,11 @@ export const launchActions = {
     if (this.launching) return;
     this.launching = true;
     this.set({ launching: true, launchError: null, launchSaid: "" });
+    const { key } = this.state.form;
     try {
       if (this.stale) await this.check();
       else await this.checking;
+      if (key !== this.state.form.key) return; // changed in the meantime: that is not what was clicked for
       if (this.refused()) return;
       const job = await this.submit();
       dropDraft(this.search);
@@ -120,7 +124,7 @@ export const launchActions = {
   /** Bring a person to a problem, the first one unless `key` names another; Advanced opens where it is inside. */
   async focusProblem(key = null) {
     const wanted = key ?? Object.keys(this.state.problems)[0];
-    const places = { own_prompts: "#new-text, #new-set, #source-set", model: "#new-model", preset: 'input[name="preset"]:checked', rewards: "#problem-rewards", reward_options: "#problem-reward_options" };
+    const places = { own_prompts: { own: "#new-text", set: "#new-set, #source-set" }[this.state.form.source], model: "#new-model", preset: 'input[name="preset"]:checked', rewards: "#problem-rewards", reward_options: "#problem-reward_options" };
     const selector = places[wanted] ?? `#field-${wanted}`;
     if (wanted && !this.querySelector(selector)) {
       const advanced = this.querySelector("#new-advanced");

@@ -23,7 +23,7 @@ function fit(page, { plan, advice }) {
     <p>${changes.length ? t("new.plan.changes") : t("new.plan.no_changes")}</p></div>
     <ul class="fg-advice">${changes.map((change) => html`<li class="fg-row"><code>${change.set.join(" ")}</code>
       <span class="fg-small">${change.fits ? html`<strong class="fg-good">✓ ${t("new.plan.then_fits")}</strong> ` : null}${t("new.plan.saves", {
-        saves: bytes(change.saves_gb * 1e9) })}${change.extra_time === null ? null : html` · ${t("new.plan.extra_time", { share: signedPercent(change.extra_time) })}`}
+        saves: bytes(change.saves_gb * 1e9) })}${!change.extra_time ? null : html` · ${t("new.plan.extra_time", { share: signedPercent(change.extra_time) })}`}
         ${change.changes_result ? html` · ${t("new.plan.changes_result")}` : null}</span>
       <button type="button" class="fg-button" data-on="click:applyAdvice" data-set="${JSON.stringify(change.set)}">${t("new.plan.apply")}<span class="fg-hidden"> ${change.set.join(" ")}</span></button></li>`)}</ul>`;
 }
@@ -55,6 +55,7 @@ function warnings(page, plan) {
   const preset = page.state.presets[page.state.form.preset];
   const lines = [...plan.notes];
   if (!preset.verified) lines.unshift(t("new.review.unverified"));
+  if (page.needsGpu()) lines.unshift(t("new.review.no_gpu"));
   if (plan.memory.available_gb === null) lines.push(t("new.review.no_memory"));
   return html`<ul class="fg-notes" aria-label="${t("new.review.notes")}">${lines.map((line) => html`<li>${line}</li>`)}</ul>`;
 }

@@ -102,6 +102,13 @@ export const sizeActions = {
     return all.filter((device) => device.memory_mb).sort((one, other) => rank(other) - rank(one))[0] ?? null;
   },
 
+  /** Whether the plan is for a GPU and this studio has reported none. */
+  needsGpu() {
+    const { plan, form } = this.state;
+    const own = this.ownDevice();
+    return plan?.plan.kind === "gpu" && !form.planFor && own?.kind === "cpu" && plan.plan.memory.fits !== false;
+  },
+
   /** For which device the API shall plan. */
   planTarget() {
     const { choices, form } = this.state;
