@@ -47,7 +47,9 @@ def make(run: Path, target: Path = FOLDER) -> dict[str, Any]:
     write_atomic(target / "example.json", json.dumps(found, separators=(",", ":")).encode())
     size = sum(path.stat().st_size for path in target.iterdir())
     if size > MOST_BYTES:
-        raise SystemExit(f"the example takes {size / 1e6:.1f} MB and may take {MOST_BYTES / 1e6:.0f}; keep fewer videos")
+        raise SystemExit(
+            f"the example takes {size / 1e6:.1f} MB and may take {MOST_BYTES / 1e6:.0f}; keep fewer videos"
+        )
     return found
 
 

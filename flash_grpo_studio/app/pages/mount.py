@@ -11,17 +11,29 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flash_grpo_studio.app.pages.addresses import ADDRESSES, WEB
+from flash_grpo_studio.app.pages.head import own_page
 
 log = logging.getLogger("flash_grpo_studio.pages")
 LOAD_AFTER_SECONDS = 0.5
 """The API answers first: its start would take twice as long beside the import."""
-STARTING = """<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="1">
-<title>Flash-GRPO Studio</title><link rel="stylesheet" href="/web/studio.css"></head>
-<body><div class="fg-page"><h1>Flash-GRPO Studio</h1><p>The pages are being loaded. 正在加载页面。</p></div></body>
-</html>"""
-MISSING = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Not found</title>
-<link rel="stylesheet" href="/web/studio.css"></head><body><div class="fg-page"><h1>No such page · 没有此页面</h1>
-<p><a href="/">Home · 首页</a> &nbsp; <a href="/runs">Runs · 训练列表</a></p></div></body></html>"""
+STARTING = own_page(
+    "Flash-GRPO Studio",
+    """<div class="fg-page fg-empty" role="status"><h1>Flash-GRPO Studio</h1>
+<p>The pages are being loaded. 正在加载页面。</p></div>""",
+    '<meta http-equiv="refresh" content="1">',
+)
+MISSING = own_page(
+    "No such page · Flash-GRPO Studio",
+    """<fg-shell page=""></fg-shell><div class="fg-page" id="fg-main" tabindex="-1"><fg-missing>
+<h1>No such page · 没有此页面</h1><p><a href="/">Home · 首页</a> &nbsp; <a href="/runs">Runs · 训练列表</a></p>
+</fg-missing></div>""",
+    '<script type="module" src="/web/page_missing.js"></script>',
+)
+FAILED = own_page(
+    "Flash-GRPO Studio",
+    """<div class="fg-page fg-empty" role="alert"><h1>The pages cannot be loaded · 无法加载页面</h1>
+<p>The server's log says why; the API and the runs go on. 原因见服务器日志；API 和训练不受影响。</p></div>""",
+)
 
 
 class Pages:
@@ -60,8 +72,7 @@ class Pages:
         elif not page and _is_page_request(scope):
             await HTMLResponse(MISSING, 404)(scope, receive, send)
         elif self._failed:
-            said = "<h1>The pages cannot be loaded</h1><p>The server's log says why; the API works.</p>"
-            await HTMLResponse(said, 500)(scope, receive, send)
+            await HTMLResponse(FAILED, 500)(scope, receive, send)
         else:
             await HTMLResponse(STARTING, 503, {"Retry-After": "1"})(scope, receive, send)
 

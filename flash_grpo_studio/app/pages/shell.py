@@ -8,20 +8,10 @@ import gradio as gr
 from fastapi import FastAPI
 
 from flash_grpo_studio.app.pages.addresses import PAGES, Page
+from flash_grpo_studio.app.pages.head import HEAD
 
-# The theme is known before the first paint; the modules load beside Gradio's own.
-HEAD = """
-<link rel="stylesheet" href="/web/studio.css">
-<link rel="icon" href="/web/icon.svg" type="image/svg+xml">
-<script>
-(() => {
-  const chosen = localStorage.getItem("flash-grpo-theme") || "system";
-  const dark = chosen === "dark" || (chosen === "system" && matchMedia("(prefers-color-scheme: dark)").matches);
-  document.documentElement.dataset.theme = dark ? "dark" : "light";
-})();
-</script>
-<script type="module" src="/web/studio.js"></script>
-"""
+# The modules load beside Gradio's own.
+MODULES = '<script type="module" src="/web/studio.js"></script>'
 
 
 def _content(page: Page) -> None:
@@ -57,7 +47,7 @@ def gradio_app() -> FastAPI:
         app,
         build_pages(),
         path="/",
-        head=HEAD,
+        head=HEAD + MODULES,
         footer_links=[],
         run_history=False,
         enable_monitoring=False,

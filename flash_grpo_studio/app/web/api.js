@@ -14,8 +14,11 @@ export class ApiError extends Error {
   }
 }
 
-/** Whether the server answers; pages listen to `change` on this target to show one banner. */
-export const connection = Object.assign(new EventTarget(), { lost: false });
+/**
+ * Whether the server answers; pages listen to `change` on this target to show one banner. `locked` from the moment on that
+ * it asks for a login: until the page is loaded anew no poll asks again.
+ */
+export const connection = Object.assign(new EventTarget(), { lost: false, locked: false });
 
 function setLost(lost) {
   if (connection.lost === lost) return;
@@ -44,8 +47,12 @@ async function call(method, path, body) {
   } catch {
     content = null;
   }
-  setLost(answer.status === 502 || answer.status === 503 || answer.status === 504);
-  if (answer.status === 401) window.dispatchEvent(new Event("fg-login-needed"));
+  // What stands before the server speaks no JSON; a server whose database is away says so itself.
+  setLost([502, 503, 504].includes(answer.status) && !content?.error);
+  if (answer.status === 401 && path !== "/login") {
+    connection.locked = true;
+    window.dispatchEvent(new Event("fg-login-needed"));
+  }
   if (!answer.ok) throw new ApiError(answer.status, content?.error);
   return content;
 }
@@ -68,7 +75,7 @@ export function poll(look, seconds, failed = () => {}) {
   let running = false;
   async function turn() {
     timer = null;
-    if (stopped || document.hidden || running) return;
+    if (stopped || document.hidden || running || connection.locked) return;
     running = true;
     try {
       await look();

@@ -3,7 +3,7 @@
 import { api } from "./api.js";
 import { duration, percent } from "./format.js";
 import { changeOf, pairFigure, playButton, playPairs, prefersStill } from "./home_pair.js";
-import { waitingReason } from "./runs_words.js";
+import { waiting } from "./run_words.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox, stateBadge, View } from "./view.js";
@@ -100,7 +100,7 @@ class Home extends View {
 
   #runCard(job) {
     const { update, updates, eta_seconds: eta } = job.progress;
-    const words = waitingReason(job.waiting_reason);
+    const words = waiting(job.waiting_reason);
     return html`<article class="fg-card" data-key="${job.id}"><h3 class="fg-clamp"><a href="/run?id=${job.id}">${job.name}</a></h3>
       <div class="fg-row fg-spread">${stateBadge(job.state)}
         <span class="fg-small">${updates ? html`${update} / ${updates} · ${percent(update / updates)}` : ""}</span></div>

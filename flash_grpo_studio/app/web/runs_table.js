@@ -1,9 +1,10 @@
 // The table of runs. Its roles are written out, as rows become cards on a phone, where `display` would take them away.
 
 import { duration, moment } from "./format.js";
+import { waiting } from "./run_words.js";
+import { kindName, roughlyAgo } from "./runs_words.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
-import { kindName, roughlyAgo, waitingReason } from "./runs_words.js";
 import { stateBadge } from "./view.js";
 
 const MOVES = { top: "⤒", up: "↑", down: "↓" };
@@ -20,7 +21,7 @@ function progressOf(job) {
 function stateOf(job) {
   const place = job.queue_position ? html`<span class="fg-badge">${t("runs.place", { place: job.queue_position })}</span>` : "";
   // A message is shown where it is news: a run that runs or is done has nothing to explain.
-  const words = waitingReason(job.waiting_reason) || (["running", "succeeded"].includes(job.state) ? "" : job.message);
+  const words = waiting(job.waiting_reason) || (["running", "succeeded"].includes(job.state) ? "" : job.message);
   return html`<div class="fg-row fg-tight">${stateBadge(job.state)} ${place}</div>
     ${words ? html`<p class="fg-small fg-clamp">${words}</p>` : ""}`;
 }

@@ -26,8 +26,13 @@ export async function loadTexts() {
   document.documentElement.lang = language === "zh" ? "zh-Hans" : "en";
 }
 
-export function chooseLanguage(name) {
+/** Remember a language for the next page. */
+export function keepLanguage(name) {
   if (name in LANGUAGES) localStorage.setItem(STORE, name);
+}
+
+export function chooseLanguage(name) {
+  keepLanguage(name);
   location.reload();
 }
 

@@ -66,10 +66,11 @@ export class View extends HTMLElement {
     const stop = poll(
       async () => {
         await look();
-        if (this.state.error) this.set({ error: null });
+        // What a person asked for and was refused stays until the next action; the next look says nothing about it.
+        if (this.state.error?.ofLook) this.set({ error: null });
       },
       seconds,
-      (error) => this.fail(error),
+      (error) => this.fail(Object.assign(error, { ofLook: true })),
     );
     this.#stops.push(stop);
     return stop;
@@ -80,9 +81,9 @@ export class View extends HTMLElement {
     this.#stops.push(stop);
   }
 
-  /** Show what went wrong. A server that is away has its own banner. */
+  /** Show what went wrong. A server that is away has its own banner, and who must log in gets the form. */
   fail(error) {
-    if (error instanceof ApiError && error.code === "away") return;
+    if (error instanceof ApiError && (error.code === "away" || error.status === 401)) return;
     if (!(error instanceof ApiError)) console.error(error);
     this.set({ error });
   }

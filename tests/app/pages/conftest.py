@@ -1,7 +1,7 @@
 """The studio in a real browser: one studio per module, one page per test, and no error or foreign request unnoticed.
 
 A module that needs more than the web app says so: `STUDIO = "whole"` starts `flash-grpo studio` with broker, worker and
-web app as processes of their own, `STUDIO = "no worker"` the same without a worker. Otherwise the web app runs in a thread.
+web app as processes, `STUDIO = "no worker"` the same without a worker. Otherwise the web app runs in a thread.
 """
 
 from __future__ import annotations
