@@ -119,10 +119,10 @@ function actions(job, { confirm, copied }) {
 }
 
 function confirmation(action, job) {
-  return html`<div class="fg-card fg-confirm" data-key="confirm" role="group" aria-labelledby="fg-confirm-title" data-on="keydown:confirmKey">
+  return html`<div class="fg-card fg-confirm" data-key="confirm" role="group" aria-labelledby="fg-confirm-title">
     <p id="fg-confirm-title"><strong>${t(`run.confirm.${action}.title`, { name: job.name })}</strong></p>
     <p>${t(`run.confirm.${action}.text`)}</p>
-    <div class="fg-row"><button class="fg-button fg-danger" id="fg-confirm-yes" data-action="${action}" data-on="click:doAction">
+    <div class="fg-row"><button class="fg-button fg-danger" id="fg-confirm-yes" data-action="${action}" data-on="click:doAction keydown:confirmKey">
       ${t(`run.confirm.${action}.yes`)}</button>
-      <button class="fg-button" id="fg-confirm-no" data-on="click:unask">${t("run.keep")}</button></div></div>`;
+      <button class="fg-button" id="fg-confirm-no" data-on="click:unask keydown:confirmKey">${t("run.keep")}</button></div></div>`;
 }

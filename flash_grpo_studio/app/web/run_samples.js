@@ -152,7 +152,7 @@ class Samples extends Panel {
     return html`<div class="fg-sample" aria-label="${words}" ${attributes}>
       <video class="fg-video ${this.state.pixel ? "fg-pixel" : ""}" data-key="${video.id}" src="${video.url}" preload="metadata"
         muted loop playsinline tabindex="-1"></video>
-      ${scores.map(([name, value]) => html`<span class="fg-score" title="${name}">${name} <b>${number(value)}</b></span>`)}</div>`;
+      ${scores.map(([name, value]) => html`<span class="fg-sample-score" title="${name}">${name} <b>${number(value)}</b></span>`)}</div>`;
   }
 
   #detail({ row: at, column }) {
@@ -164,14 +164,16 @@ class Samples extends Panel {
     const names = this.grid.rewards.filter((name) => pair.at(-1).scores?.[name] !== undefined);
     return html`<section class="fg-card fg-stack" aria-label="${t("run.chosen")}" id="fg-chosen">
       <h3>${row.prompt}</h3>
-      <div class="fg-sample-pair">${pair.map((video) => html`<figure data-key="${video.id}"><video controls loop muted playsinline
+      <div class="fg-sample-pair">${pair.map((video) => html`<figure data-key="${video.id}"><video loop muted playsinline
         preload="metadata" class="fg-video ${this.state.pixel ? "fg-pixel" : ""}" src="${video.url}"
         aria-label="${updateName(video.update ?? 0)}"></video><figcaption>${updateName(video.update ?? 0)}</figcaption></figure>`)}</div>
-      <table><thead><tr><th>${t("run.reward")}</th>${pair.map((video) => html`<th>${updateName(video.update ?? 0)}</th>`)}
+      <p><button class="fg-button" data-on="click:playPair" aria-pressed="${this.state.playing ?? false}">${
+        t(this.state.playing ? "run.stop_pair" : "run.play_pair")}</button>
+        <a class="fg-button" href="${pair.at(-1).url}" download>${t("run.download")}</a></p>
+      <div class="fg-table-box" tabindex="0" role="region" aria-label="${t("run.reward")}"><table><thead><tr><th>${t("run.reward")}</th>${pair.map((video) => html`<th>${updateName(video.update ?? 0)}</th>`)}
         ${compared ? html`<th>${t("run.change")}</th>` : ""}</tr></thead>
       <tbody>${names.map((name) => html`<tr><td>${name}</td>${pair.map((video) => html`<td>${number(video.scores?.[name])}</td>`)}
-        ${compared ? html`<td>${signed(after.scores[name] - (before.scores?.[name] ?? NaN))}</td>` : ""}</tr>`)}</tbody></table>
-      <p><a class="fg-button" href="${pair.at(-1).url}" download>${t("run.download")}</a></p></section>`;
+        ${compared ? html`<td>${signed(after.scores[name] - (before.scores?.[name] ?? NaN))}</td>` : ""}</tr>`)}</tbody></table></div></section>`;
   }
 
   choose(event, cell) {
@@ -200,7 +202,18 @@ class Samples extends Panel {
   }
 
   #select(prompt, update) {
+    if (prompt !== asked("prompt") || String(update) !== asked("update")) this.state.playing = false;
     go({ prompt, update: String(update) }, { step: false });
+  }
+
+  /** Both from their first frames, so that they move together. */
+  playPair() {
+    const playing = !this.state.playing;
+    for (const video of this.querySelectorAll("#fg-chosen video")) {
+      if (playing) Object.assign(video, { currentTime: 0 }).play().catch(() => {});
+      else video.pause();
+    }
+    this.set({ playing });
   }
 
   /** Scroll so that a cell is in sight, also one that has no element yet. */

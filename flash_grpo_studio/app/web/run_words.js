@@ -2,7 +2,7 @@
 
 import { t } from "./texts.js";
 
-export const ACTIVE = ["starting", "running", "pausing", "cancelling"];
+export const ACTIVE = ["starting", "pausing", "cancelling"];
 export const ENDED = ["succeeded", "failed", "cancelled"];
 
 // The server's sentences for a waiting job; others are shown as they come.
@@ -61,7 +61,7 @@ export function situation(job) {
     const place = t("run.queue_place", { place: job.queue_position ?? "?" });
     return [place, waiting(job.waiting_reason), job.message].filter(Boolean);
   }
-  const own = ["starting", "running", "pausing", "paused", "cancelling", "cancelled", "lost"];
+  const own = ["starting", "pausing", "paused", "cancelling", "cancelled", "lost"];
   const said = own.includes(job.state) ? [t(`run.state.${job.state}`)] : [];
   return [...said, job.state === "failed" ? "" : job.message].filter(Boolean);
 }

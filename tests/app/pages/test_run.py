@@ -1,0 +1,375 @@
+"""The Run page in a real browser, on runs put into the store: charts, samples, events, log, configuration, files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flash_grpo.config import build_config
+from flash_grpo_studio.app.store.engine import Store
+from flash_grpo_studio.app.store.metrics import Point, flatten, put_points
+from flash_grpo_studio.app.store.tables import Attempt, Checkpoint, Event, Job, User, Video, Worker
+from tests.app.pages.conftest import DESKTOP, PHONE, Served, StudioPage
+
+SCRIPT = "<script>window.hacked=1</script><img src=x onerror='window.hacked=1'>"
+EXAMPLE = Path(__file__).parents[3] / "flash_grpo_studio" / "app" / "web"
+
+
+class Seed:
+    """A run in the store of a studio without a worker, so that nothing but the test changes it."""
+
+    def __init__(self, served: Served, **fields: Any) -> None:
+        self.served, self.store = served, served.store()
+        config = build_config("micro").model_dump()
+        overrides = fields.pop("config", {})
+        spec = {"ask": {"preset": "micro", "overrides": {}}, "config": {**config, **overrides}, "files": {}}
+        values = {"kind": "alignment", "name": "seeded", "state": "running", "preset": "micro", "updates": 20, **fields}
+        served.call("GET", "/me")  # the implicit user is there from the first request on
+        with self.store.writing() as session:
+            owner = session.query(User).first()
+            assert owner is not None
+            self.owner = owner.id
+            job = Job(owner_id=self.owner, spec=spec, folder="", position=1.0, started=time.time() - 60, **values)
+            session.add(job)
+            session.flush()
+            job.folder = f"jobs/{job.id}"
+            self.id = job.id
+            session.add(Attempt(job_id=job.id, number=1, worker_id="w", host="here", devices=["cuda:0"]))
+        self.folder = served.workspace.job(self.id)
+        (self.folder / "run").mkdir(parents=True, exist_ok=True)
+
+    def set(self, **fields: Any) -> None:
+        """Change the job."""
+        with self.store.writing() as session:
+            job = session.get_one(Job, self.id)
+            for name, value in fields.items():
+                setattr(job, name, value)
+
+    def measure(self, first: int, last: int) -> None:
+        """Metrics of the updates first..last, and the progress they mean."""
+        with self.store.writing() as session:
+            put_points(session, self.id, [point(update) for update in range(first, last + 1)])
+            job = session.get_one(Job, self.id)
+            job.update = last
+            job.progress = {"phase": "rollout", "update": last, "updates": 20, "eta_seconds": 90.0, "time": time.time()}
+
+    def tell(self, type_: str, data: Mapping[str, Any], update: int | None = None) -> None:
+        """An event."""
+        with self.store.writing() as session:
+            session.add(Event(job_id=self.id, type=type_, update=update, data=dict(data)))
+
+    def evaluate(self, update: int, mean: float, split: str = "validation") -> None:
+        """An evaluation with its interval."""
+        rewards = {"colorfulness": {"mean": mean, "ci95": [mean - 0.05, mean + 0.05]}}
+        self.tell("evaluation", {"update": update, "split": split, "rewards": rewards, "videos": 8}, update)
+
+    def videos(self, prompts: list[str], updates: list[int]) -> None:
+        """A video of every prompt at every update, all of the same file."""
+        source = next((EXAMPLE.parent.parent.parent / "flash_grpo_studio").rglob("*.mp4"), None)
+        path = self.folder / "run" / "a.mp4"
+        path.write_bytes(source.read_bytes() if source else b"")
+        with self.store.writing() as session:
+            for update in updates:
+                for place, prompt in enumerate(prompts):
+                    # A file of its own each: a path names one video.
+                    copy = self.folder / "run" / f"{update}-{place}.mp4"
+                    copy.hardlink_to(path)
+                    session.add(
+                        Video(
+                            owner_id=self.owner,
+                            job_id=self.id,
+                            update=update,
+                            prompt_id=f"p{place:03}",
+                            prompt=prompt,
+                            seed=0,
+                            path=self.served.workspace.relative(copy),
+                            scores={"colorfulness": update / 100 + place},
+                        )
+                    )
+
+    @property
+    def url(self) -> str:
+        """Address of its page."""
+        return f"/run?id={self.id}"
+
+
+def point(update: int) -> Point:
+    """What an update measured; the reward is a hundredth of the update."""
+    reward = update / 100
+    data = {
+        "rewards": {"colorfulness": {"mean": reward, "std": 0.1, "min": reward - 0.1, "max": reward + 0.1}},
+        "branch": {"0": {"weight": 1.25, "reward": 0.3}, "1": {"weight": 0.75, "reward": 0.2}},
+        "seconds": {"rollout": 1.5, "replay": 0.5},
+        "grad_norm": 1.0 + update,
+        "drift": 1e-7,
+        "clip_fraction": 0.25,
+        "learning_rate": 1e-4,
+        "peak_memory_mb": 512.0,
+    }
+    return Point(update, 1, 1000.0 + update, flatten(data))
+
+
+@pytest.fixture
+def worker(served: Served) -> None:
+    """A worker in the store, so that the banner for none stays away."""
+    with served.store().writing() as session:
+        if session.query(Worker).count() == 0:
+            session.add(Worker(host="here", process=1, process_started=1.0, version="test", devices=[]))
+
+
+def label(page: Any, card: str) -> str:
+    """What a chart says of itself to those who cannot see it."""
+    found: str = page.locator(f'[data-key="{card}"] canvas').get_attribute("aria-label")
+    return found
+
+
+def test_the_charts_show_what_was_measured_and_go_on_by_themselves(served: Served, studio_page: StudioPage) -> None:
+    seed = Seed(served)
+    seed.measure(1, 5)
+    seed.evaluate(0, 0.2)
+    page = studio_page.open(f"{seed.url}&tab=rewards", wait="canvas")
+    page.wait_for_selector('[data-key="evaluation-colorfulness"] canvas')
+    assert label(page, "reward-colorfulness").endswith("mean 0.05")
+    assert "validation 0.2" in label(page, "evaluation-colorfulness")
+    seed.measure(6, 8)
+    seed.evaluate(8, 0.3)
+    page.wait_for_function("document.querySelector('[data-key=reward-colorfulness] canvas').ariaLabel.endsWith('0.08')")
+    page.wait_for_function("document.querySelector('[data-key=evaluation-colorfulness] canvas').ariaLabel.endsWith('0.3')")
+    page.locator('[data-key="reward-colorfulness"] .fg-data summary').click()
+    rows = page.locator('[data-key="reward-colorfulness"] .fg-data tr').all_inner_texts()
+    assert [row.split() for row in rows[1:]] == [[str(n), str(n / 100)] for n in range(1, 9)]
+    page.locator('[data-key="reward-colorfulness"] canvas').focus()
+    page.keyboard.press("End")
+    assert "mean: 0.08 (−0.02 – 0.18)".replace("−", "-") in page.locator('[data-key="reward-colorfulness"] .fg-tip').inner_text()
+
+
+def test_every_curve_is_there_with_what_it_means_and_its_settings_are_in_the_address(
+    served: Served, studio_page: StudioPage
+) -> None:
+    seed = Seed(served)
+    seed.measure(1, 6)
+    page = studio_page.open(f"{seed.url}&tab=training&log=1&smooth=0.5", wait="canvas")
+    titles = page.locator(".fg-chart-box h3").all_inner_texts()
+    assert len(titles) == 11
+    assert "Gradient norm" in titles and "Seconds per phase" in titles
+    assert "step 0 1.25, step 1 0.75" in label(page, "branch_weight")
+    assert "all phases 2" in label(page, "seconds")
+    assert page.locator("[data-key=kl]").first.inner_text().count("kl_weight") == 1
+    assert page.locator("#fg-log").is_checked()
+    assert page.locator("#fg-smooth").input_value() == "0.5"
+    page.locator("#fg-log").uncheck()
+    assert "log=" not in page.url
+    page.locator("[data-key=drift] .fg-meaning summary").first.click()
+    assert "Healthy:" in page.locator("[data-key=drift] .fg-meaning").first.inner_text()
+
+
+def test_head_tabs_and_back(served: Served, studio_page: StudioPage) -> None:
+    seed = Seed(served, budget=30.0, device_seconds=90.0)
+    seed.measure(1, 5)
+    page = studio_page.open(seed.url, wait="#fg-progress")
+    head = page.locator(".fg-run-head").inner_text()
+    for words in ("running", "Update 5 of 20", "1 min 30 s left", "1.5 of 30", "2 s", "cuda:0 on here", "close this tab"):
+        assert words in head, head
+    page.get_by_role("link", name="Training").click()
+    assert "tab=training" in page.url
+    page.get_by_role("link", name="Config").click()
+    page.wait_for_selector("#fg-config")
+    page.go_back()
+    page.wait_for_selector("[data-key=grad_norm]")
+    page.reload()
+    page.wait_for_selector("[data-key=grad_norm]")
+    page.locator("#fg-rename").click()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("a better name")
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.querySelector('h1').textContent === 'a better name'")
+
+
+def test_cancelling_asks_first_and_says_so_until_it_is_over(served: Served, studio_page: StudioPage) -> None:
+    seed = Seed(served)
+    page = studio_page.open(seed.url, wait="#fg-cancel")
+    page.locator("#fg-cancel").click()
+    assert page.evaluate("document.activeElement.id") == "fg-confirm-no"
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#fg-cancel")
+    page.locator("#fg-cancel").click()
+    page.locator("#fg-confirm-yes").click()
+    page.wait_for_selector(".fg-run-head .fg-state-cancelling")
+    assert "until its processes are really gone" in page.locator("#fg-situation").inner_text()
+    assert "cancelling" in page.locator("#fg-announce").inner_text()
+    seed.set(state="cancelled")
+    page.wait_for_selector(".fg-run-head .fg-state-cancelled")
+    page.locator("#fg-resume").click()
+    page.wait_for_selector(".fg-run-head .fg-state-queued")
+    assert "place 1" in page.locator("#fg-situation").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("message", "cause", "words"),
+    [
+        ("the device ran out of memory; lower rollout_batch", "device_memory", "gradient_checkpointing"),
+        ("the training diverged (numbers were not finite)", "nan", "learning_rate"),
+        ("the disk is full; free some space", "disk", "Free some space"),
+        ("no model folder /models/wan was found", "missing", "Download the model"),
+    ],
+)
+def test_each_failure_has_its_own_words_and_retry(
+    served: Served, studio_page: StudioPage, message: str, cause: str, words: str
+) -> None:
+    seed = Seed(served, state="failed", message=message)
+    page = studio_page.open(seed.url, wait="#fg-failure")
+    box = page.locator("#fg-failure")
+    assert box.get_attribute("data-cause") == cause
+    assert message in box.inner_text() and words in box.inner_text() and seed.id in box.inner_text()
+    assert page.locator("#fg-retry").is_visible()
+
+
+def test_samples_by_prompt_and_update_with_the_keyboard(served: Served, studio_page: StudioPage) -> None:
+    seed = Seed(served)
+    seed.videos(["a red circle", SCRIPT], [0, 4, 8])
+    page = studio_page.open(f"{seed.url}&tab=samples&prompt=p000|0&update=4", wait=".fg-samples video")
+    heads = page.get_by_role("columnheader").all_inner_texts()
+    assert heads[:3] == ["before", "update 4", "update 8"]
+    cell = page.locator('[role=gridcell][tabindex="0"]')
+    assert cell.get_attribute("aria-label") == "update 4, a red circle, colorfulness 0.04"
+    assert page.locator("#fg-chosen figure").count() == 2
+    assert page.locator("#fg-chosen").inner_text().count("+0.04") == 1
+    cell.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_function("document.activeElement.dataset.update === '8'")
+    assert "update=8" in page.url and "p001" in page.url
+    assert SCRIPT in page.locator(".fg-sample-prompt").nth(1).inner_text()
+    page.keyboard.press("Enter")
+    page.wait_for_function("!document.activeElement.querySelector('video').paused")
+    assert page.evaluate("window.hacked") is None
+
+
+def test_a_large_grid_has_elements_only_for_what_is_in_sight(served: Served, studio_page: StudioPage) -> None:
+    seed = Seed(served)
+    seed.videos([f"prompt {number}" for number in range(12)], list(range(0, 600, 10)))
+    page = studio_page.open(f"{seed.url}&tab=samples", wait=".fg-samples video")
+    assert page.locator(".fg-samples video").count() < 80
+    page.evaluate("document.querySelector('.fg-samples').scrollTo(1e6, 1e6)")
+    page.wait_for_selector('[role=columnheader][data-key="590"]')
+    assert "prompt 11" in page.locator(".fg-sample-prompt").last.inner_text()
+    assert page.locator(".fg-samples video").count() < 80
+
+
+def test_events_log_and_warnings_show_markup_as_text(served: Served, studio_page: StudioPage) -> None:
+    seed = Seed(served, name=SCRIPT, message=SCRIPT)
+    seed.tell("warning", {"message": f"half the groups are dead {SCRIPT}", "code": "dead_groups"}, 3)
+    seed.tell("checkpoint", {"update": 3, "path": "checkpoints/000003", "best": True}, 3)
+    (seed.folder / "run" / "log.txt").write_text(f"first line\nneedle {SCRIPT}\nlast line\n", encoding="utf-8")
+    page = studio_page.open(seed.url, wait="#fg-warnings")
+    assert SCRIPT in page.locator("h1").inner_text()
+    assert "Raise group_size" in page.locator("#fg-warnings").inner_text()
+    page.get_by_role("link", name="Events & log").click()
+    page.wait_for_selector("#fg-events")
+    assert page.locator("#fg-events tbody tr").count() == 2
+    page.locator("#fg-event-type").select_option("checkpoint")
+    page.wait_for_function("document.querySelectorAll('#fg-events tbody tr').length === 1")
+    assert "type=checkpoint" in page.url
+    page.locator("#fg-log-search").fill("NEEDLE")
+    page.wait_for_function("document.querySelector('#fg-log-text mark')?.textContent === 'needle'")
+    assert "first line" not in page.locator("#fg-log-text").inner_text()
+    assert SCRIPT in page.locator("#fg-log-text").inner_text()
+    assert page.evaluate("window.hacked") is None
+
+
+def test_configuration_difference_and_files(served: Served, studio_page: StudioPage) -> None:
+    seed = Seed(served, name="one")
+    other = Seed(served, name="other", config={"learning_rate": 0.5, "rewards": {"sharpness": 2.0}})
+    with seed.store.writing() as session:
+        session.add(Checkpoint(job_id=seed.id, update=4, path="x", best=True))
+    (seed.folder / "run" / "config.yaml").write_text("seed: 0\n", encoding="utf-8")
+    page = studio_page.open(f"{seed.url}&tab=config", wait="#fg-config")
+    assert "learning_rate:" in page.locator("#fg-config").inner_text()
+    page.locator("#fg-with").select_option(other.id)
+    page.wait_for_selector("#fg-difference")
+    rows = page.locator("#fg-difference tbody tr").all_inner_texts()
+    found = {row.split("\t")[0].strip(): row.split("\t")[1:] for row in rows}
+    assert found["learning_rate"] == ["0.0003", "0.5"]
+    assert found["rewards.colorfulness"] == ["1", "not set"]
+    assert other.id in page.url
+    page.get_by_role("link", name="Files").click()
+    page.wait_for_selector("#fg-files")
+    assert "the best so far" in page.locator("#fg-checkpoints").inner_text()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="run/config.yaml").click()
+    assert Path(download.value.path()).read_text(encoding="utf-8") == "seed: 0\n"
+
+
+def test_unknown_and_deleted_runs_say_so(served: Served, studio_page: StudioPage) -> None:
+    studio_page.allow("status of 404")
+    page = studio_page.open("/run?id=0123456789abcdef", wait="#fg-gone")
+    assert "No such run" in page.locator("h1").inner_text()
+    assert page.get_by_role("link", name="All runs").get_attribute("href") == "/runs"
+    seed = Seed(served, state="cancelled")
+    page = studio_page.open(seed.url, wait="#fg-delete")
+    served.call("DELETE", f"/jobs/{seed.id}")
+    page.wait_for_selector("#fg-gone", timeout=10_000)
+    assert "deleted" in page.locator("h1").inner_text()
+
+
+def test_a_job_of_another_kind_has_a_smaller_page(served: Served, studio_page: StudioPage) -> None:
+    seed = Seed(served, kind="download", state="succeeded", result={"folder": "models/x", "bytes": 5})
+    page = studio_page.open(seed.url, wait=".fg-nested")
+    assert page.locator(".fg-tabs a").all_inner_texts() == ["Overview", "Samples", "Events & log", "Files"]
+    assert "models/x" in page.locator(".fg-nested").inner_text()
+
+
+@pytest.mark.parametrize("tab", ["overview", "samples", "rewards", "log", "config", "files"])
+def test_phone_width_in_chinese(served: Served, studio_page: StudioPage, tab: str) -> None:
+    seed = Seed(served, name="a-very-long-name-without-any-space-" * 5, message="a/very/long/path/" * 12)
+    seed.measure(1, 3)
+    seed.videos(["a red circle on a very long background " * 4], [0, 4])
+    seed.tell("warning", {"message": "half the groups are dead", "code": "dead_groups"}, 3)
+    page = studio_page.open(f"{seed.url}&tab={tab}", size=PHONE, language="zh", theme="dark", wait="#fg-panel > * > *")
+    page.wait_for_timeout(400)
+    studio_page.no_sideways_scroll(page)
+    studio_page.accessible(page)
+    text = page.locator(".fg-page").inner_text()
+    assert "运行中" in text and "概览" in text
+    small = page.evaluate(
+        "[...document.querySelectorAll('.fg-page :is(button, select, .fg-tabs a, summary, input[type=search])')]"
+        ".filter(e => e.offsetParent && e.getBoundingClientRect().height < 43.5).map(e => e.outerHTML.slice(0, 100))"
+    )
+    assert small == []
+
+
+def seed_many(store: Store, id_: str, count: int) -> None:
+    """A long run's metrics, in batches."""
+    for first in range(1, count + 1, 20_000):
+        with store.writing() as session:
+            put_points(session, id_, [point(update) for update in range(first, min(count, first + 19_999) + 1)])
+
+
+def test_a_live_update_of_a_long_run_is_cheap(served: Served, studio_page: StudioPage) -> None:
+    seed = Seed(served, updates=100_100)
+    seed_many(seed.store, seed.id, 100_000)
+    seed.measure(100_000, 100_000)
+    page = studio_page.open(f"{seed.url}&tab=training", size=DESKTOP, wait="canvas")
+    page.wait_for_function("document.querySelector('[data-key=grad_norm] canvas')?.ariaLabel.includes('99,901')")
+    page.evaluate(
+        "() => { window.tasks = []; new PerformanceObserver(list => tasks.push(...list.getEntries().map(e => e.duration)))"
+        ".observe({type: 'longtask'}) }"
+    )
+    client = page.context.new_cdp_session(page)
+    client.send("Performance.enable")
+
+    def busy() -> float:
+        facts = {fact["name"]: fact["value"] for fact in client.send("Performance.getMetrics")["metrics"]}
+        return float(facts["TaskDuration"])
+
+    before = busy()
+    for update in range(100_001, 100_005):
+        seed.measure(update, update)
+        page.wait_for_function(f"document.querySelector('[data-key=grad_norm] canvas').ariaLabel.includes('{update + 1:,}')")
+    spent = (busy() - before) / 4
+    print(f"main thread {spent * 1000:.0f} ms per update, long tasks {page.evaluate('tasks')}")
+    assert spent <= 0.1
