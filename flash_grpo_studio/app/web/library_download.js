@@ -34,6 +34,11 @@ export const downloadActions = {
   async startDownload(event, button) {
     const repo = this.querySelector("#download-repo").value.trim();
     const revision = this.querySelector("#download-revision").value.trim();
+    if (!/^[\w.-]+\/[\w.-]+$/.test(repo)) {
+      this.set({ downloadError: { message: t("library.download.form") } });
+      this.querySelector("#download-repo").focus();
+      return;
+    }
     this.set({ downloadError: null });
     button.setAttribute("aria-busy", "true");
     try {

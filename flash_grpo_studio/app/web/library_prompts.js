@@ -65,7 +65,7 @@ function editorForm(page, editor) {
     ${errorBox(error)}
     ${error?.code === "changed_meanwhile" ? html`<div class="fg-row"><a class="fg-button" href="/library?tab=prompts" target="_blank" rel="noopener">${t("library.prompts.theirs")}</a>
       <button type="button" class="fg-button fg-danger" data-on="click:overwriteSet">${t("library.prompts.overwrite")}</button></div>` : null}
-    <div class="fg-row">${readonly ? null : html`<button class="fg-button fg-primary" ${busy ? html`aria-busy="true"` : ""}>${t("library.save")}</button>`}
+    <div class="fg-row">${readonly ? null : html`<button class="fg-button fg-primary" aria-busy="${Boolean(busy)}">${t("library.save")}</button>`}
       <button type="button" class="fg-button" data-on="click:closeSet">${readonly ? t("library.close") : t("library.cancel")}</button></div></form>`;
 }
 

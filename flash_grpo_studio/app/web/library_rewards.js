@@ -36,7 +36,7 @@ function tryPanel(page) {
       (card) => html`<label class="fg-check"><input type="checkbox" name="try-reward" value="${card.name}" ${card.name === "sharpness" ? html`checked` : ""}>
         <span>${worded("rewards", card.name, card).title}</span></label>`)}</div></fieldset>
     ${errorBox(trial?.error)}
-    <button type="button" class="fg-button fg-primary" data-on="click:tryReward" ${trial?.busy ? html`aria-busy="true"` : ""}>${t("library.try.start")}</button>
+    <button type="button" class="fg-button fg-primary" data-on="click:tryReward" aria-busy="${Boolean(trial?.busy)}">${t("library.try.start")}</button>
     ${trial?.step ? steps(trial) : null} ${trial?.video ? result(page, trial, picked) : null}</section>`;
 }
 
@@ -50,7 +50,7 @@ function steps({ step, job, busy }) {
 }
 
 function result(page, { video }, picked) {
-  return html`<div class="fg-columns fg-result" data-key="${video.id}"><video class="fg-video" controls loop muted playsinline preload="metadata" src="${video.url}"></video>
+  return html`<div class="fg-columns fg-try-result" data-key="${video.id}"><video class="fg-video" controls loop muted playsinline preload="metadata" src="${video.url}"></video>
     <div>${picked.map((name) => scoreOf(page, name, video.scores[name]))}</div></div>`;
 }
 

@@ -27,7 +27,7 @@ function contents(page, search, onlyChanged, changed) {
     return !search || `${field.key} ${field.label} ${field.help}`.toLowerCase().includes(search);
   });
   const groups = [...GROUPS, ...new Set(fields.map((field) => field.group).filter((group) => !GROUPS.includes(group)))];
-  return html`<div class="fg-row fg-search"><div class="fg-field"><label for="new-search">${t("new.advanced.search")}</label>
+  return html`<div class="fg-row fg-find"><div class="fg-field"><label for="new-search">${t("new.advanced.search")}</label>
       <input type="search" id="new-search" autocomplete="off" data-on="input:searchFields"></div>
     <label class="fg-check"><input type="checkbox" id="new-only-changed" data-on="change:filterChanged"> <span>${t("new.advanced.only_changed")}</span></label></div>
     <p class="fg-small" role="status">${t("new.advanced.found", { count: found.length })}</p>

@@ -16,10 +16,10 @@ export function launchPanel(page, place) {
   const blocked = page.state.plan?.plan.memory.fits === false;
   return html`<div class="fg-card fg-launch" data-key="launch-${place}">
     <h2>${goalTitle(form.preset)}</h2>
-    <p>${t("new.launch.does", { model: config.model, rewards: rewards.join(", ") || "–", updates: config.updates, devices: form.devices })}</p>
+    <p>${t("new.launch.does", { model: config.model, rewards: rewards.join(", ") || "–", updates: t("new.launch.updates", { count: config.updates }), devices: t("new.launch.devices", { count: Number(form.devices) }) })}</p>
     ${verdict(page)} ${problemList(page)} ${errorBox(launchError)}
     <button type="button" class="fg-button fg-primary fg-wide" id="launch-${place}" data-on="click:launch" aria-describedby="launch-facts-${place}"
-      ${blocked ? html`aria-disabled="true"` : ""} ${launching ? html`aria-busy="true"` : ""}>${launching ? t("new.launch.busy") : t("new.launch")}</button>
+      ${blocked ? html`aria-disabled="true"` : ""} aria-busy="${Boolean(launching)}">${launching ? t("new.launch.busy") : t("new.launch")}</button>
     <p class="fg-small" id="launch-facts-${place}">${planning ? t("new.launch.planning") : t("new.launch.afterwards")}</p>
     <p class="fg-hidden" role="status">${launchSaid ?? ""}</p>
   </div>`;
@@ -36,7 +36,7 @@ function verdict(page) {
     : memory.fits === null ? null : memory.fits
     ? html`<li class="fg-good">✓ ${t("new.plan.fits")}</li>`
     : html`<li class="fg-bad"><strong>✗ ${t("new.plan.does_not_fit")}</strong> <a href="#step-review">${t("new.plan.what_to_change")}</a></li>`;
-  return html`<ul class="fg-facts${page.stale ? " fg-stale" : ""}"><li>${time ? t("new.plan.about", { time: duration(time.total_seconds) }) : t("new.plan.no_time")}</li>
+  return html`<ul class="fg-verdict${page.stale ? " fg-stale" : ""}"><li>${time ? t("new.plan.about", { time: duration(time.total_seconds) }) : t("new.plan.no_time")}</li>
     <li>${t("new.plan.memory_short", { memory: bytes(memory.peak_gb * 1e9) })}</li>
     <li>${t("new.plan.disk_short", { disk: bytes(disk.most_gb * 1e9) })}</li>${fits}</ul>`;
 }

@@ -16,7 +16,7 @@ const PARSE_AFTER = 350;
 export function promptsSection(page) {
   const { form } = page.state;
   const radios = SOURCES.map(
-    (name) => html`<label class="fg-card fg-choice fg-tight"><input type="radio" data-sync name="source" value="${name}" id="source-${name}"
+    (name) => html`<label class="fg-card fg-choice fg-compact"><input type="radio" data-sync name="source" value="${name}" id="source-${name}"
       data-on="change:chooseSource" ${form.source === name ? html`checked` : ""}> ${t(`new.prompts.${name}`)}</label>`,
   );
   const body = { "built-in": builtIn, set: saved, own: own }[form.source](page);

@@ -64,7 +64,7 @@ export function sizeSection(page) {
       <span class="fg-small fg-block">${t("new.size.facts", { updates: size.updates, group: size.group_size })}</span></label>`;
   });
   return section("size", 5, html`<fieldset class="fg-plain"><legend class="fg-hidden">${t("new.size.legend")}</legend>
-      <div class="fg-grid">${cards}</div></fieldset>
+      <div class="fg-grid fg-sizes">${cards}</div></fieldset>
     <div class="fg-columns">${jobControl(page, "devices")} ${jobControl(page, "budget")}</div> ${planFor(page)}`);
 }
 

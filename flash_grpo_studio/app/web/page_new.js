@@ -125,7 +125,7 @@ class NewRun extends View {
         <div class="fg-card fg-launch"><p class="fg-muted">${t("new.loading")}</p></div>`;
     }
     return html`<h1>${t("page.new")}</h1> ${this.notices()}
-      <div class="fg-new">
+      <div class="fg-new-run">
         <div class="fg-new-side" data-key="side">${launchPanel(this, "top")}</div>
         <div class="fg-new-main fg-stack" data-key="main">
           ${goalSection(this)} ${modelSection(this)} ${promptsSection(this)} ${rewardsSection(this)} ${sizeSection(this)}
