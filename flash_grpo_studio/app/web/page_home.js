@@ -118,7 +118,7 @@ class Home extends View {
         const now = lease
           ? lease.job_id ? html`<a href="/run?id=${lease.job_id}">${lease.job_name}</a>` : t("home.device_other")
           : t(worker.state === "draining" ? "home.device_draining" : "home.device_free");
-        return html`<li class="fg-device" data-key="${worker.id} ${device.name}" data-busy="${Boolean(lease)}"><strong>${device.name}</strong>
+        return html`<li class="fg-device" data-key="${worker.id} ${device.name}" data-busy="${String(Boolean(lease))}"><strong>${device.name}</strong>
           <span class="fg-small">${worker.host}${device.model ? html` · ${device.model}` : ""}</span> <span>${now}</span></li>`;
       }),
     );

@@ -60,7 +60,7 @@ class Machines extends View {
     const lease = this.state.leases.find((one) => one.worker_id === worker.id && one.device === device.name);
     const gpu = worker.facts.gpus?.[device.name];
     const use = gpu ? html`<span class="fg-small">${t("machines.gpu_use", { use: gpu.utilization, used: bytes(gpu.memory_used_mb * MB) })}</span>` : "";
-    return html`<li class="fg-device" data-key="${device.name}" data-busy="${Boolean(lease)}"><strong>${device.name}</strong>
+    return html`<li class="fg-device" data-key="${device.name}" data-busy="${String(Boolean(lease))}"><strong>${device.name}</strong>
       <span class="fg-small">${[device.model, device.memory_mb ? bytes(device.memory_mb * MB) : ""].filter(Boolean).join(" · ")}</span>
       ${use} <span>${lease ? jobLink(lease) : t(worker.state === "active" ? "machines.free" : "machines.idle")}</span></li>`;
   }

@@ -121,11 +121,11 @@ class Runs extends View {
     const group = (name) => {
       const count = GROUPS[name].reduce((sum, state) => sum + (states[state] || 0), 0);
       const on = GROUPS[name].every((state) => query.states.includes(state));
-      return html`<button class="fg-button fg-chip" aria-pressed="${on}" data-on="click:group" data-group="${name}">
+      return html`<button class="fg-button fg-chip" aria-pressed="${String(on)}" data-on="click:group" data-group="${name}">
         ${t(`runs.group.${name}`)} <span class="fg-count">${count}</span></button>`;
     };
     const mine = this.#hasOthers()
-      ? html`<button class="fg-button fg-chip" aria-pressed="${query.mine}" data-on="click:mine">${t("runs.mine")}</button>`
+      ? html`<button class="fg-button fg-chip" aria-pressed="${String(query.mine)}" data-on="click:mine">${t("runs.mine")}</button>`
       : "";
     return html`<div class="fg-filters">
       <div class="fg-chips" role="group" aria-label="${t("runs.filter.state")}">${Object.keys(GROUPS).map(group)} ${mine}</div>
@@ -254,14 +254,7 @@ class Runs extends View {
   async bulk(event, button) {
     const action = button.dataset.action;
     const jobs = [...this.#chosen.values()].filter((job) => job.actions.includes(action)).slice(0, MOST_IN_BULK);
-    const question = {
-      title: t(`runs.ask.${action}`, { count: jobs.length }),
-      text: t(`runs.ask.${action}_text`),
-      yes: t(`runs.action.${action}`),
-      no: t("runs.ask.no"),
-      danger: true,
-    };
-    if (["cancel", "delete"].includes(action) && !(await confirmed(question))) return;
+    if (["cancel", "delete"].includes(action) && !(await this.#sure(action, jobs.length))) return;
     await this.act(async () => {
       const answer = await api.post("/jobs/bulk", { ids: jobs.map((job) => job.id), action });
       const names = new Map(jobs.map((job) => [job.id, job.name]));
@@ -270,6 +263,16 @@ class Runs extends View {
       this.set({ result, said: t(`runs.done.${action}`, { count: result.done }) });
       await this.#load();
     }, button);
+  }
+
+  #sure(action, count) {
+    return confirmed({
+      title: t(`runs.ask.${action}`, { count }),
+      text: t(`runs.ask.${action}_text`),
+      yes: t(`runs.action.${action}`),
+      no: t("runs.ask.no"),
+      danger: true,
+    });
   }
 
   async move(event, button) {

@@ -108,7 +108,7 @@ class Shell extends View {
       <a class="fg-skip" href="#fg-main">${t("shell.skip")}</a>
       <header class="fg-header">
         <a class="fg-brand" href="/">Flash-GRPO <span>Studio</span></a>
-        <button class="fg-menu" aria-expanded="${menu}" aria-controls="fg-nav" data-on="click:toggleMenu">
+        <button class="fg-menu" aria-expanded="${String(menu)}" aria-controls="fg-nav" data-on="click:toggleMenu">
           ${t("shell.menu")}
         </button>
         <nav id="fg-nav" aria-label="${t("shell.pages")}" class="${menu ? "fg-open" : ""}">${links}</nav>

@@ -10,7 +10,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
@@ -20,12 +20,14 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from sqlalchemy import delete
 
 from flash_grpo_studio.app.api import create_app
 from flash_grpo_studio.app.api.serve import Server
 from flash_grpo_studio.app.pages.mount import mount_pages
 from flash_grpo_studio.app.settings import Settings
 from flash_grpo_studio.app.store.engine import Store
+from flash_grpo_studio.app.store.tables import Job
 from flash_grpo_studio.app.workspace import Workspace
 from tests import chaos
 from tests.databases import free_port, missing
@@ -62,6 +64,29 @@ class Served:
     def submit(self, **values: Any) -> str:
         """A queued micro alignment; returns its id."""
         return str(self.call("POST", "/jobs", json={"preset": "micro", **values})["id"])
+
+    def enter(self, rows: Sequence[dict[str, Any]]) -> list[str]:
+        """Jobs as rows of the table, in whatever state, oldest first; returns their ids."""
+        owner = self.call("GET", "/me")["id"]
+        now, store = time.time(), self.store()
+        plain = {"owner_id": owner, "kind": "alignment", "preset": "micro", "spec": {"ask": {}}, "folder": "jobs/none"}
+        with store.writing() as session:
+            jobs = [
+                Job(**{**plain, "position": float(place), "created": now - len(rows) + place, "updates": 8, **row})
+                for place, row in enumerate(rows)
+            ]
+            session.add_all(jobs)
+            session.flush()
+            found = [job.id for job in jobs]
+        store.close()
+        return found
+
+    def clear(self) -> None:
+        """No job any more."""
+        store = self.store()
+        with store.writing() as session:
+            session.execute(delete(Job))
+        store.close()
 
     def wait_for_pages(self) -> None:
         """Wait until Gradio is loaded."""
