@@ -121,6 +121,14 @@ def worker(served: Served) -> None:
             session.add(Worker(host="here", process=1, process_started=1.0, version="test", devices=[]))
 
 
+def wait_for_label(page: Any, card: str, part: str) -> None:
+    """Wait until a chart says `part` of itself."""
+    page.wait_for_function(
+        "([card, part]) => document.querySelector(`[data-key='${card}'] canvas`)?.ariaLabel?.includes(part)",
+        arg=[card, part],
+    )
+
+
 def label(page: Any, card: str) -> str:
     """What a chart says of itself to those who cannot see it."""
     found: str = page.locator(f'[data-key="{card}"] canvas').get_attribute("aria-label")
@@ -138,13 +146,18 @@ def test_the_charts_show_what_was_measured_and_go_on_by_themselves(served: Serve
     seed.measure(6, 8)
     seed.evaluate(8, 0.3)
     page.wait_for_function("document.querySelector('[data-key=reward-colorfulness] canvas').ariaLabel.endsWith('0.08')")
-    page.wait_for_function("document.querySelector('[data-key=evaluation-colorfulness] canvas').ariaLabel.endsWith('0.3')")
+    page.wait_for_function(
+        "document.querySelector('[data-key=evaluation-colorfulness] canvas').ariaLabel.endsWith('0.3')"
+    )
     page.locator('[data-key="reward-colorfulness"] .fg-data summary').click()
     rows = page.locator('[data-key="reward-colorfulness"] .fg-data tr').all_inner_texts()
     assert [row.split() for row in rows[1:]] == [[str(n), str(n / 100)] for n in range(1, 9)]
     page.locator('[data-key="reward-colorfulness"] canvas').focus()
     page.keyboard.press("End")
-    assert "mean: 0.08 (−0.02 – 0.18)".replace("−", "-") in page.locator('[data-key="reward-colorfulness"] .fg-tip').inner_text()
+    assert (
+        "mean: 0.08 (−0.02 – 0.18)".replace("−", "-")
+        in page.locator('[data-key="reward-colorfulness"] .fg-tip').inner_text()
+    )
 
 
 def test_every_curve_is_there_with_what_it_means_and_its_settings_are_in_the_address(
@@ -172,7 +185,15 @@ def test_head_tabs_and_back(served: Served, studio_page: StudioPage) -> None:
     seed.measure(1, 5)
     page = studio_page.open(seed.url, wait="#fg-progress")
     head = page.locator(".fg-run-head").inner_text()
-    for words in ("running", "Update 5 of 20", "1 min 30 s left", "1.5 of 30", "2 s", "cuda:0 on here", "close this tab"):
+    for words in (
+        "running",
+        "Update 5 of 20",
+        "1 min 30 s left",
+        "1.5 of 30",
+        "2 s",
+        "cuda:0 on here",
+        "close this tab",
+    ):
         assert words in head, head
     page.get_by_role("link", name="Training").click()
     assert "tab=training" in page.url
@@ -354,10 +375,11 @@ def test_a_live_update_of_a_long_run_is_cheap(served: Served, studio_page: Studi
     seed_many(seed.store, seed.id, 100_000)
     seed.measure(100_000, 100_000)
     page = studio_page.open(f"{seed.url}&tab=training", size=DESKTOP, wait="canvas")
-    page.wait_for_function("document.querySelector('[data-key=grad_norm] canvas')?.ariaLabel.includes('99,901')")
+    wait_for_label(page, "grad_norm", "99,901")
     page.evaluate(
-        "() => { window.tasks = []; new PerformanceObserver(list => tasks.push(...list.getEntries().map(e => e.duration)))"
-        ".observe({type: 'longtask'}) }"
+        "() => { window.tasks = [];"
+        " const told = list => tasks.push(...list.getEntries().map(e => e.duration));"
+        " new PerformanceObserver(told).observe({type: 'longtask'}) }"
     )
     client = page.context.new_cdp_session(page)
     client.send("Performance.enable")
@@ -369,7 +391,7 @@ def test_a_live_update_of_a_long_run_is_cheap(served: Served, studio_page: Studi
     before = busy()
     for update in range(100_001, 100_005):
         seed.measure(update, update)
-        page.wait_for_function(f"document.querySelector('[data-key=grad_norm] canvas').ariaLabel.includes('{update + 1:,}')")
+        wait_for_label(page, "grad_norm", f"{update + 1:,}")
     spent = (busy() - before) / 4
     print(f"main thread {spent * 1000:.0f} ms per update, long tasks {page.evaluate('tasks')}")
     assert spent <= 0.1
