@@ -15,6 +15,7 @@ const COLOURS = {
 const DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [1, 3]];
 const MARGIN = { left: 60, right: 12, top: 10, bottom: 26 };
 const TABLE_ROWS = 200;
+const MOST_MARKS = 60; // more points than this are a line with a band, whatever they are
 
 const theme = () => (document.documentElement.dataset.theme === "dark" ? "dark" : "light");
 const colourOf = (place) => COLOURS[theme()][place % COLOURS.light.length];
@@ -71,7 +72,7 @@ export class Chart extends HTMLElement {
    * at 0), smoothing.
    */
   show(lines, options = {}) {
-    this.#lines = lines;
+    this.#lines = lines.map((line) => ({ ...line, points: line.points && line.update.length <= MOST_MARKS }));
     this.#options = options;
     this.#updates = [...new Set(lines.flatMap((line) => line.update))].sort((one, other) => one - other);
     this.#label();
@@ -145,7 +146,10 @@ export class Chart extends HTMLElement {
     context.textAlign = "center";
     context.textBaseline = "top";
     for (const tick of ticks(frame.first, frame.last, Math.max(2, frame.width / 110))) {
-      if (Number.isInteger(tick)) context.fillText(String(tick), frame.x(tick), frame.height - MARGIN.bottom + 8);
+      if (!Number.isInteger(tick)) continue;
+      const half = context.measureText(number(tick, 0)).width / 2;
+      const x = Math.min(frame.x(tick), frame.width - half - 2);
+      context.fillText(number(tick, 0), x, frame.height - MARGIN.bottom + 8);
     }
   }
 

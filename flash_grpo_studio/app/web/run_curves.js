@@ -13,6 +13,7 @@ export class Curves {
   loaded = false;
   #id;
   #last = null;
+  #lastEvaluation = 0;
   #attempts = 0;
   #added = 0;
   #marks = [];
@@ -31,7 +32,7 @@ export class Curves {
     const whole = this.#last === null || attempts.length !== this.#attempts || this.#added > POINTS / 2;
     this.#attempts = attempts.length;
     if (whole) return this.#whole();
-    const answer = await this.#ask(`&after=${this.#last}`);
+    const answer = await this.#ask(`&after=${this.#last}&after_evaluation=${this.#lastEvaluation}`);
     if ((answer.last ?? -1) < this.#last) return this.#whole();
     this.#append(answer);
   }
@@ -46,20 +47,22 @@ export class Curves {
     this.evaluations = answer.evaluations;
     this.updates = answer.updates;
     this.#last = answer.last;
+    this.#lastEvaluation = answer.last_evaluation;
     this.#added = 0;
     this.loaded = true;
     this.version++;
   }
 
   #append(answer) {
-    if (!answer.updates && answer.evaluations.length === this.evaluations.length) return;
+    if (!answer.updates && !answer.evaluations.length) return;
     for (const [name, fresh] of Object.entries(answer.series)) {
       const curve = (this.series[name] ??= { update: [], value: [], low: [], high: [] });
       for (const part of ["update", "value", "low", "high"]) curve[part].push(...fresh[part]);
     }
-    this.evaluations = answer.evaluations;
+    this.evaluations.push(...answer.evaluations);
     this.updates += answer.updates;
     this.#last = answer.last;
+    this.#lastEvaluation = answer.last_evaluation;
     this.#added += answer.updates;
     this.version++;
   }

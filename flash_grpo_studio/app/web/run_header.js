@@ -55,7 +55,7 @@ function progress(job) {
   const { cost, nfe } = job.result.cost ? job.result : job.progress; // the report counts its own evaluations too
   const active = ACTIVE.includes(job.state);
   const bar = updates
-    ? html`<div><label class="fg-row fg-spread" for="fg-progress"><span id="fg-updates">${t(job.kind === "alignment" ? "run.updates" : "run.steps", { update, updates })}</span>
+    ? html`<div><label class="fg-row fg-spread" for="fg-progress"><span id="fg-updates">${t(job.kind === "alignment" ? "run.updates" : "run.steps", { update: number(update), updates: number(updates) })}</span>
         ${active && left ? html`<span>${t("run.left", { time: duration(left) })}</span>` : ""}</label>
         <progress id="fg-progress" max="${updates}" value="${update}"></progress></div>`
     : "";

@@ -2,7 +2,7 @@
 
 import { t } from "./texts.js";
 
-export const ACTIVE = ["starting", "pausing", "cancelling"];
+export const ACTIVE = ["starting", "running", "pausing", "cancelling"];
 export const ENDED = ["succeeded", "failed", "cancelled"];
 
 // The server's sentences for a waiting job; others are shown as they come.

@@ -191,6 +191,9 @@ def test_a_watched_job(web: Web) -> None:
     assert (curves["updates"], curves["last"], curves["names"]) == (1000, 999, ["loss", "reward/sharpness/mean"])
     assert all(len(curves["series"][name][part]) <= 50 for name in curves["names"] for part in ("value", "low", "high"))
     assert curves["evaluations"][0]["best"] is True
+    assert curves["last_evaluation"] > 0
+    later = web.get(f"/jobs/{job}/metrics", params={"after_evaluation": curves["last_evaluation"]}).json()
+    assert (later["evaluations"], later["last_evaluation"]) == ([], curves["last_evaluation"])
     some = web.get(f"/jobs/{job}/metrics", params={"series": "reward/", "after": 990}).json()
     assert some["names"] == ["reward/sharpness/mean"]
     assert some["series"]["reward/sharpness/mean"]["update"] == list(range(991, 1000))

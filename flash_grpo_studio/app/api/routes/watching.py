@@ -56,6 +56,7 @@ class MetricsView(BaseModel):
     updates: int = Field(description="Updates the curves stand for.")
     last: int | None = Field(description="The newest update; pass it as `after` to get only what is new.")
     evaluations: list[EvaluationView]
+    last_evaluation: int = Field(description="Pass it as `after_evaluation` to get only evaluations that are new.")
 
 
 class EventView(BaseModel):
@@ -127,6 +128,9 @@ def get_metrics(
         str | None, Query(max_length=4000, description="Names, or beginnings that end in `/`, joined by commas.")
     ] = None,
     after: Annotated[int, Query(ge=-1, le=LARGEST, description="Only later updates.")] = -1,
+    after_evaluation: Annotated[
+        int, Query(ge=0, le=2**62, description="`last_evaluation` of an earlier answer: only later evaluations.")
+    ] = 0,
 ) -> MetricsView:
     """A job's curves with at most `points` points; of spikes between them `low` and `high` still tell."""
     names = [name for name in series.split(",") if name] if series is not None else None
@@ -134,14 +138,23 @@ def get_metrics(
         job = fetch(session, actor, Job, job_id)
         found, updates = studio.curves.read(session, job.id, points, names, after)
         last = session.scalar(select(func.max(Metric.update)).where(Metric.job_id == job.id))
-        evaluations = _evaluations(session, job.id)
+        evaluations, newest = _evaluations(session, job.id, after_evaluation)
     shown = {name: SeriesView.model_construct(**vars(curve)) for name, curve in sorted(found.items())}
-    return MetricsView(series=shown, names=list(shown), updates=updates, last=last, evaluations=evaluations)
+    return MetricsView(
+        series=shown,
+        names=list(shown),
+        updates=updates,
+        last=last,
+        evaluations=evaluations,
+        last_evaluation=newest,
+    )
 
 
-def _evaluations(session: Session, job_id: str) -> list[EvaluationView]:
-    query = select(Event).where(Event.job_id == job_id, Event.type == "evaluation").order_by(Event.id).limit(10_000)
-    return [
+def _evaluations(session: Session, job_id: str, after: int) -> tuple[list[EvaluationView], int]:
+    """Evaluations told after the event of that number, and the number of the newest."""
+    query = select(Event).where(Event.job_id == job_id, Event.type == "evaluation", Event.id > after)
+    events = session.scalars(query.order_by(Event.id).limit(10_000)).all()
+    found = [
         EvaluationView(
             update=event.update or 0,
             split=str(event.data.get("split", "")),
@@ -150,8 +163,9 @@ def _evaluations(session: Session, job_id: str) -> list[EvaluationView]:
             videos=event.data.get("videos"),
             best=bool(event.data.get("best")),
         )
-        for event in session.scalars(query)
+        for event in events
     ]
+    return found, events[-1].id if events else after
 
 
 def event_view(event: Event) -> EventView:
