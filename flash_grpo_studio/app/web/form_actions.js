@@ -3,6 +3,7 @@
 import { read } from "./form_fields.js";
 import { setKey } from "./form_state.js";
 import { jobFields } from "./new_size.js";
+import { t } from "./texts.js";
 
 export const fieldsActions = {
   field(key) {
@@ -51,7 +52,7 @@ export const fieldsActions = {
     if (this.isJobField(key)) form[key] = (cloneOf?.asked ?? this.state.origin)[key];
     else setKey(form, presets, key, this.baseline()[key]);
     this.touched();
-    this.querySelector(`#field-${key}`)?.focus();
+    queueMicrotask(() => this.querySelector(`#field-${key}`)?.focus()); // once it shows the value set back
   },
 
   /** Problems that the controls know by themselves. */
@@ -67,6 +68,9 @@ export const fieldsActions = {
       const said = read(field, form[field.key]);
       if ("problem" in said) found[field.key] = said.problem;
     }
+    if (form.source === "own" && this.state.promptsError) found.own_prompts = this.state.promptsError.message;
+    else if (form.source === "own" && !form.text.trim()) found.own_prompts = t("new.prompts.none");
+    else if (form.source === "set" && !form.promptSet) found.own_prompts = t("new.prompts.choose");
     return found;
   },
 };

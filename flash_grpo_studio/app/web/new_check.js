@@ -47,7 +47,8 @@ export const checkActions = {
 
   /** The request without job fields that cannot be read, so that the others are still checked. */
   usable(ask, local) {
-    return Object.fromEntries(Object.entries(ask).filter(([key]) => !(key in local)));
+    const unusable = (key) => key in local || (["prompts", "heldout"].includes(key) && "own_prompts" in local);
+    return Object.fromEntries(Object.entries(ask).filter(([key]) => !unusable(key)));
   },
 
   async plan(ask, current) {

@@ -61,7 +61,7 @@ function saved(page) {
 }
 
 function own(page) {
-  const { form, split, promptsError, uploading } = page.state;
+  const { form, split, uploadError, uploading } = page.state;
   const pocket = page.config().model.startsWith("pocket");
   return html`<div data-key="own">
     ${pocket ? html`<p class="fg-notice">${t("new.prompts.pocket_note")}</p>` : null}
@@ -70,7 +70,7 @@ function own(page) {
         ${page.state.problems.own_prompts ? html`aria-invalid="true"` : ""}></textarea>
       ${problemOf(page, "own_prompts")}
       <div id="new-text-facts">${facts(form, split)}</div></div>
-    ${errorBox(promptsError)}
+    ${errorBox(uploadError)}
     <div class="fg-row">
       <label class="fg-button fg-upload">${uploading ? t("new.prompts.uploading") : t("new.prompts.upload")}
         <input type="file" class="fg-hidden" accept=".txt,.csv,.jsonl,text/plain" data-on="change:uploadPrompts"></label>
@@ -215,7 +215,7 @@ export const promptsActions = {
     const file = event.target.files[0];
     event.target.value = "";
     if (!file) return;
-    this.set({ uploading: true, promptsError: null });
+    this.set({ uploading: true, uploadError: null });
     try {
       const texts = await readPromptFile(file);
       const { form } = this.state;
@@ -223,7 +223,7 @@ export const promptsActions = {
       this.showText();
       this.parseSoon();
     } catch (error) {
-      this.set({ promptsError: error });
+      this.set({ uploadError: error });
     }
     this.set({ uploading: false });
   },

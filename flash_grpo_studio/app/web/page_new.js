@@ -103,6 +103,7 @@ class NewRun extends View {
   touched() {
     const { form } = this.state;
     form.key = crypto.randomUUID();
+    Object.assign(this.state.problems, this.localProblems());
     clearTimeout(this.saving);
     this.saving = setTimeout(() => {
       const unsaved = !saveDraft(this.search, form);
