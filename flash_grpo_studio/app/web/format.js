@@ -10,7 +10,17 @@ export function number(value, digits = 3) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   const size = Math.abs(value);
   if (size !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(2);
-  return new Intl.NumberFormat(locale(), { maximumFractionDigits: size >= 100 ? 1 : digits }).format(value);
+  return formatter(size >= 100 ? Math.min(1, digits) : digits).format(value);
+}
+
+const formatters = new Map();
+
+/** Making one costs more than using it a thousand times. */
+function formatter(digits) {
+  if (!formatters.has(digits)) {
+    formatters.set(digits, new Intl.NumberFormat(locale(), { maximumFractionDigits: digits }));
+  }
+  return formatters.get(digits);
 }
 
 export function signed(value, digits = 3) {
