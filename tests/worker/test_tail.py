@@ -13,7 +13,8 @@ import pytest
 from flash_grpo.events import EventLog, Finished, Progress, Resumed, RunStarted, Samples, Warning_
 from flash_grpo_studio.app.jobs.change import Fenced
 from flash_grpo_studio.app.jobs.leases import Claim
-from flash_grpo_studio.app.store.metrics import count_points, read_series
+from flash_grpo_studio.app.store.curves import Curves
+from flash_grpo_studio.app.store.metrics import count_points
 from flash_grpo_studio.app.store.tables import Checkpoint, Event, Job, Video
 from flash_grpo_studio.worker import tail as tails
 from flash_grpo_studio.worker.tail import Tail, last_ending
@@ -90,7 +91,7 @@ def test_a_resumed_attempt_replaces_what_it_does_again(parts: Parts) -> None:
         emit_metrics(log, 2)
     tail.drain()
     with parts.store.reading() as session:
-        series, updates = read_series(session, claim.job_id, 100)
+        series, updates = Curves().read(session, claim.job_id, 100)
     assert updates == 2 and series["reward/brightness/mean"].update == [1, 2]
 
 
