@@ -38,8 +38,8 @@ export function describe(key, entry) {
 /** A value as a control shows it. */
 export function written(field, value) {
   if (value === null || value === undefined) return "";
-  if (field.type === "array") return value.join(", ");
-  if (field.type === "object") return JSON.stringify(value);
+  if (field.type === "array" && Array.isArray(value)) return value.join(", ");
+  if (typeof value === "object") return JSON.stringify(value);
   return String(value);
 }
 
@@ -108,11 +108,17 @@ export function fieldControl(field, shown) {
 }
 
 function bounds(field) {
-  const low = field.minimum ?? field.above;
-  const high = field.maximum ?? field.below;
-  if (low === null && high === null) return field.nullable ? html` ${t("form.may_be_empty")}` : null;
-  const range = t("form.range", { low: low === null ? "…" : low, high: high === null ? "…" : high });
-  return html` ${range}${field.nullable ? html` ${t("form.may_be_empty")}` : null}`;
+  const { minimum, maximum, above, below } = field;
+  const said = [];
+  if (minimum !== null && maximum !== null) said.push(t("form.range", { low: minimum, high: maximum }));
+  else {
+    if (minimum !== null) said.push(`≥ ${minimum}`);
+    if (above !== null) said.push(`> ${above}`);
+    if (maximum !== null) said.push(`≤ ${maximum}`);
+    if (below !== null) said.push(`< ${below}`);
+  }
+  const range = said.length ? html` <span class="fg-nowrap">(${said.join(", ")})</span>` : null;
+  return html`${range}${field.nullable ? html` ${t("form.may_be_empty")}` : null}`;
 }
 
 function controlOf(field, id, note, shown) {

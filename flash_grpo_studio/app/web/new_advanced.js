@@ -31,11 +31,11 @@ function contents(page, search, onlyChanged, changed) {
       <input type="search" id="new-search" autocomplete="off" data-on="input:searchFields"></div>
     <label class="fg-check"><input type="checkbox" id="new-only-changed" data-on="change:filterChanged"> <span>${t("new.advanced.only_changed")}</span></label></div>
     <p class="fg-small" role="status">${t("new.advanced.found", { count: found.length })}</p>
-    ${search || onlyChanged ? null : html`<h3>${t("new.advanced.job")}</h3><div class="fg-columns" data-key="job">${MORE_JOB_FIELDS.map((key) => jobControl(page, key))}</div>`}
+    ${search || onlyChanged ? null : html`<h3>${t("new.advanced.job")}</h3><div class="fg-grid" data-key="job">${MORE_JOB_FIELDS.map((key) => jobControl(page, key))}</div>`}
     ${groups.map((group) => {
       const mine = found.filter((field) => field.group === group);
       return mine.length ? html`<div data-key="group-${group}"><h3>${GROUPS.includes(group) ? t(`form.group.${group}`) : group}</h3>
-        <div class="fg-columns">${mine.map((field) => control(page, field))}</div></div>` : null;
+        <div class="fg-grid">${mine.map((field) => control(page, field))}</div></div>` : null;
     })}`;
 }
 

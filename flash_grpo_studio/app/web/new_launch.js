@@ -5,6 +5,7 @@ import { dropDraft, PROMPT_KEYS } from "./form_state.js";
 import { bytes, duration } from "./format.js";
 import { problemsOf } from "./new_check.js";
 import { goalTitle } from "./new_goal.js";
+import { rewardTitle } from "./new_rewards.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox } from "./view.js";
@@ -12,11 +13,11 @@ import { errorBox } from "./view.js";
 export function launchPanel(page, place) {
   const { form, planning, launching, launchError, launchSaid } = page.state;
   const config = page.config();
-  const rewards = Object.entries(config.rewards ?? {}).filter(([, weight]) => weight).map(([name]) => name);
+  const rewards = Object.entries(config.rewards ?? {}).filter(([, weight]) => weight).map(([name]) => rewardTitle(page, name));
   const blocked = page.state.plan?.plan.memory.fits === false;
   return html`<div class="fg-card fg-launch" data-key="launch-${place}">
     <h2>${goalTitle(form.preset)}</h2>
-    <p>${t("new.launch.does", { model: config.model, rewards: rewards.join(", ") || "–", updates: t("new.launch.updates", { count: config.updates }), devices: t("new.launch.devices", { count: Number(form.devices) }) })}</p>
+    <p>${t("new.launch.does", { model: config.model, rewards: rewards.join(t("new.launch.and")) || "–", updates: t("new.launch.updates", { count: config.updates }), devices: t("new.launch.devices", { count: Number(form.devices) }) })}</p>
     ${verdict(page)} ${problemList(page)} ${errorBox(launchError)}
     <button type="button" class="fg-button fg-primary fg-wide" id="launch-${place}" data-on="click:launch" aria-describedby="launch-facts-${place}"
       ${blocked ? html`aria-disabled="true"` : ""} aria-busy="${Boolean(launching)}">${launching ? t("new.launch.busy") : t("new.launch")}</button>

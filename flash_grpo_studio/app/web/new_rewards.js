@@ -7,6 +7,12 @@ import { problemOf, section } from "./new_goal.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 
+/** A reward's name for people. */
+export function rewardTitle(page, name) {
+  const card = page.state.rewards.find((entry) => entry.name === name);
+  return card ? worded("rewards", name, card).title : name;
+}
+
 export function rewardsSection(page) {
   const { rewards, order } = page.state;
   const config = page.config();
@@ -14,7 +20,7 @@ export function rewardsSection(page) {
   const sorted = [...rewards].sort((one, other) => place(one) - place(other));
   const strange = Object.keys(config.rewards).filter((name) => !rewards.some((card) => card.name === name));
   const changed = page.isChanged("rewards") || page.isChanged("reward_options");
-  return section("rewards", 4, html`<p>${t("new.rewards.intro")}</p> ${shares(config.rewards)} ${problemOf(page, "rewards")}
+  return section("rewards", 4, html`<p>${t("new.rewards.intro")}</p> ${shares(page, config.rewards)} ${problemOf(page, "rewards")}
     ${problemOf(page, "reward_options")}
     ${changed ? html`<p class="fg-changed-note"><span>${t("form.changed", { value: JSON.stringify(page.baseline().rewards) })}</span>
       <button type="button" class="fg-button fg-quiet" data-on="click:resetRewards">${t("form.reset")}</button></p>` : null}
@@ -23,13 +29,13 @@ export function rewardsSection(page) {
 }
 
 /** One bar that shows what the run optimises, told in words too. */
-function shares(weights) {
+function shares(page, weights) {
   const total = Object.values(weights).reduce((sum, weight) => sum + Math.abs(weight), 0);
   const parts = Object.entries(weights).filter(([, weight]) => weight);
   if (!total) return html`<p class="fg-notice">${t("new.rewards.none")}</p>`;
   return html`<ul class="fg-shares">${parts.map(
     ([name, weight], place) => html`<li class="fg-share-${place % 4}" style="flex-grow: ${Math.abs(weight) / total}"><strong>${percent(Math.abs(weight) / total)}</strong>
-      ${name}${weight < 0 ? html` (${t("new.rewards.less")})` : null}</li>`,
+      ${rewardTitle(page, name)}${weight < 0 ? html` (${t("new.rewards.less")})` : null}</li>`,
   )}</ul>`;
 }
 
@@ -69,10 +75,10 @@ function weights(page, card, weight) {
   return html`<div class="fg-row fg-weight">
     <label class="fg-check"><input type="checkbox" data-sync value="${name}" id="watch-${name}" data-on="change:watchReward" ${watched ? html`checked` : ""}>
       <span>${t("new.rewards.watch")}<span class="fg-hidden">: ${title}</span></span></label>
-    ${watched ? null : html`<label for="weight-${name}">${t("new.rewards.weight")}<span class="fg-hidden">: ${title}</span></label>
+    ${watched ? null : html`<span class="fg-row fg-nowrap"><label for="weight-${name}">${t("new.rewards.weight")}<span class="fg-hidden">: ${title}</span></label>
       <input type="text" inputmode="decimal" class="fg-short" id="weight-${name}" data-reward="${name}" data-sync autocomplete="off"
         value="${raw ?? weight}" data-on="input:weighReward" ${raw === undefined ? "" : html`aria-invalid="true"`}>
-      ${raw === undefined ? null : html`<span class="fg-problem">${t("form.number")}</span>`}`}
+      </span>${raw === undefined ? null : html`<span class="fg-problem">${t("form.number")}</span>`}`}
   </div>`;
 }
 

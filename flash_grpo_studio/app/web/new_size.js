@@ -65,7 +65,7 @@ export function sizeSection(page) {
   });
   return section("size", 5, html`<fieldset class="fg-plain"><legend class="fg-hidden">${t("new.size.legend")}</legend>
       <div class="fg-grid fg-sizes">${cards}</div></fieldset>
-    <div class="fg-columns">${jobControl(page, "devices")} ${jobControl(page, "budget")}</div> ${planFor(page)}`);
+    <div class="fg-grid">${jobControl(page, "devices")} ${jobControl(page, "budget")}</div> ${planFor(page)}`);
 }
 
 function planFor(page) {

@@ -95,8 +95,12 @@ class NewRun extends View {
     return presets[form.preset]?.whole ?? {};
   }
 
+  /** The configuration as the form shows it; what a link or file holds may be of any kind, and the API says so. */
   config() {
-    return wholeConfig(this.state.form, this.state.presets);
+    const config = wholeConfig(this.state.form, this.state.presets);
+    const mapping = (value) => (value && typeof value === "object" && !Array.isArray(value) ? value : {});
+    const options = Object.entries(mapping(config.reward_options)).map(([name, set]) => [name, mapping(set)]);
+    return { ...config, model: String(config.model), rewards: mapping(config.rewards), reward_options: Object.fromEntries(options) };
   }
 
   /** Something was changed by a person: another request, so another key; kept, checked and planned anew. */

@@ -199,6 +199,23 @@ def test_saved_loaded_and_shared(studio_page: StudioPage, served: Served, tmp_pa
     assert "6 updates" in page.inner_text(".fg-launch >> nth=0")
 
 
+def test_a_link_with_nonsense_leaves_the_form_usable(studio_page: StudioPage) -> None:
+    wrong = (
+        "rewards=null",
+        'reward_options={"sharpness":1}',
+        "lora_targets=1",
+        'updates={"a":1}',
+        "model=[1]",
+        "frames=<b>",
+    )
+    studio_page.allow(REFUSED)
+    page = ready(studio_page.open("/new?preset=<script>&" + "&".join(f"set={entry}" for entry in wrong)))
+    assert "must be mended first" in page.inner_text(".fg-launch >> nth=0")
+    page.click("#new-advanced > summary")
+    assert page.input_value("#field-frames") == "<b>"
+    assert page.is_checked("#preset-pocket")
+
+
 def test_in_chinese_on_a_phone_in_the_dark(studio_page: StudioPage) -> None:
     page = ready(studio_page.open("/new", language="zh", theme="dark", size=PHONE))
     assert page.inner_text("#launch-top") == "开始训练"
