@@ -1,6 +1,7 @@
 // <fg-run-charts kind="rewards|training|key">: the charts of a run, with log scale, smoothing and band in the address.
 
 import "./chart.js";
+import { api } from "./api.js";
 import { Panel } from "./run_panel.js";
 import { asked, go } from "./run_url.js";
 import { html } from "./template.js";
@@ -69,12 +70,21 @@ const TRAINING = (curves) => [
   one(curves, "learning_rate", "learning_rate", { zero: true }),
 ];
 
-function chartsOf(kind, curves, optimised) {
+/** Both charts of each reward, those that are optimised first and named as such. */
+function rewardCharts(curves, rewards, weights) {
+  const ordered = [...rewards].sort((one, other) => Boolean(weights?.[other]) - Boolean(weights?.[one]));
+  return ordered.flatMap((reward) => {
+    const role = weights ? t(`run.role.${weights[reward] ? "optimised" : "watched"}`) : "";
+    return [trained(curves, reward), evaluated(curves, reward)].map((chart) => ({ ...chart, role }));
+  });
+}
+
+function chartsOf(kind, curves, optimised, weights) {
   const rewards = curves.rewards();
   if (kind === "training") return TRAINING(curves);
-  if (kind === "rewards") return rewards.flatMap((reward) => [trained(curves, reward), evaluated(curves, reward)]);
+  if (kind === "rewards") return rewardCharts(curves, rewards, weights);
   const shown = rewards.filter((reward) => optimised.includes(reward));
-  return (shown.length ? shown : rewards).slice(0, 2).flatMap((reward) => [trained(curves, reward), evaluated(curves, reward)]);
+  return rewardCharts(curves, (shown.length ? shown : rewards).slice(0, 2), null);
 }
 
 class Charts extends Panel {
@@ -85,12 +95,18 @@ class Charts extends Panel {
     if (this.job) this.update();
   }
 
+  async load() {
+    if (this.getAttribute("kind") !== "rewards" || this.state.weights) return;
+    const { config } = await api.get(`/jobs/${this.job.id}/config`);
+    this.set({ weights: config.rewards });
+  }
+
   render() {
     const { job, curves } = this;
     if (!job) return html``;
     const kind = this.getAttribute("kind");
     if (!curves.loaded) return html`<p class="fg-muted">${t("run.loading")}</p>`;
-    this.charts = chartsOf(kind, curves, JSON.parse(this.getAttribute("optimised") || "[]"));
+    this.charts = chartsOf(kind, curves, JSON.parse(this.getAttribute("optimised") || "[]"), this.state.weights);
     if (!this.charts.length) return html`<p class="fg-muted">${t("run.no_rewards")}</p>`;
     return html`${errorBox(this.state.error)} ${kind === "key" ? "" : this.#controls(kind)}
       <div class="fg-columns">${this.charts.map((chart) => card(chart))}</div>`;
@@ -145,7 +161,7 @@ function titleOf(chart) {
 function card(chart) {
   const id = chart.id || chart.key;
   return html`<section class="fg-card fg-chart-box" data-key="${id}" aria-label="${titleOf(chart)}">
-    <h3>${titleOf(chart)}</h3>
+    <h3>${titleOf(chart)} ${chart.role ? html`<span class="fg-badge">${chart.role}</span>` : ""}</h3>
     <fg-chart data-own data-key="${id}" height="200"></fg-chart>
     ${chart.lines.length ? "" : html`<p class="fg-small">${t(`curve.${chart.key}.empty`)}</p>`}
     <details class="fg-meaning"><summary>${t("curve.what")}</summary>

@@ -143,6 +143,7 @@ def test_the_charts_show_what_was_measured_and_go_on_by_themselves(served: Serve
     page = studio_page.open(f"{seed.url}&tab=rewards", wait="canvas")
     page.wait_for_selector('[data-key="evaluation-colorfulness"] canvas')
     assert label(page, "reward-colorfulness").endswith("mean 0.05")
+    assert page.locator(".fg-chart-box .fg-badge").first.inner_text() == "optimised"
     assert "validation 0.2" in label(page, "evaluation-colorfulness")
     seed.measure(6, 8)
     seed.evaluate(8, 0.3)
@@ -267,6 +268,7 @@ def test_samples_by_prompt_and_update_with_the_keyboard(served: Served, studio_p
     page.wait_for_function("document.activeElement.dataset.update === '8'")
     assert "update=8" in page.url and "p001" in page.url
     assert SCRIPT in page.locator(".fg-sample-prompt").nth(1).inner_text()
+    studio_page.accessible(page)
     page.keyboard.press("Enter")
     page.wait_for_function("!document.activeElement.querySelector('video').paused")
     assert page.evaluate("window.hacked") is None
