@@ -32,6 +32,10 @@ function signedPercent(share) {
   return `${share < 0 ? "−" : "+"}${percent(Math.abs(share))}`;
 }
 
+function millions(count) {
+  return t("new.plan.millions", { count: number(count / 1e6, 2) });
+}
+
 function phaseName(name) {
   const known = ["setup", "rollout", "decode", "replay", "reward", "step", "evaluate", "save"];
   return known.includes(name) ? t(`new.phase.${name}`) : name;
@@ -44,7 +48,7 @@ function table({ time, memory, cost, disk, parameters }) {
     ["memory", html`${bytes(memory.peak_gb * 1e9)} <span class="fg-small">(${phaseName(memory.peak_phase)}${memory.available_gb === null ? "" : ` / ${bytes(memory.available_gb * 1e9)}`})</span>`],
     ["disk", bytes(disk.most_gb * 1e9)],
     ["cost", html`${number(cost.cost)} <span class="fg-small">(${t("new.plan.nfe", { nfe: number(cost.nfe) })})</span>`],
-    ["trained", t("new.plan.parameters", { trained: number(parameters.trained), all: number(parameters.denoiser) })],
+    ["trained", t("new.plan.parameters", { trained: millions(parameters.trained), all: millions(parameters.denoiser) })],
   ];
   return html`<div class="fg-table-box"><table><caption class="fg-hidden">${t("new.step.review")}</caption><tbody>${rows.map(
     ([name, value]) => html`<tr><th scope="row">${t(`new.plan.${name}`)}</th><td>${value}</td></tr>`,
