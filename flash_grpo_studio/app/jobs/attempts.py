@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from flash_grpo_studio.app.jobs.change import Fenced, move
-from flash_grpo_studio.app.jobs.leases import MAX_BACKOFF_SECONDS, Claim, release
+from flash_grpo_studio.app.jobs.leases import MAX_BACKOFF_SECONDS, Claim, newest_checkpoint, release
 from flash_grpo_studio.app.jobs.states import State
 from flash_grpo_studio.app.store.engine import Store
 from flash_grpo_studio.app.store.tables import Attempt, Job
@@ -73,7 +73,9 @@ def lose(session: Session, job: Job, message: str, exit_code: int | None = None)
         _raise_fence(session, job, outdated)
         return asked
     move(session, job.id, "lost", message, fence=job.fence, worker_id=None)
-    moved_on = attempt is None or job.update > (attempt.from_update or 0)
+    saved = newest_checkpoint(session, job.id)
+    # Only what the next start need not do again is progress: a run that dies at one place must not be begun for ever.
+    moved_on = saved is not None and attempt is not None and saved > (attempt.from_update or 0)
     retries = 1 if moved_on else job.retries + 1
     if retries > job.max_retries:
         text = f"{message}; it died {retries} times without progress, so it is not started again: press Retry to try"
@@ -81,7 +83,7 @@ def lose(session: Session, job: Job, message: str, exit_code: int | None = None)
         _raise_fence(session, job, outdated)
         return "failed"
     pause = min(FIRST_BACKOFF_SECONDS * 2 ** (retries - 1), MAX_BACKOFF_SECONDS)
-    where = f"update {job.update}" if job.kind == "alignment" and job.update else "the start"
+    where = f"update {saved}" if saved else "the start"
     text = f"lost ({message}); resuming from {where}, try {retries} of {job.max_retries}"
     again = {"not_before": time.time() + pause, "retries": retries, "announced": False}
     move(session, job.id, "queued", text, **again)

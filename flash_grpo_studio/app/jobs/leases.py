@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, delete, func, select, update
+from sqlalchemy import CursorResult, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from flash_grpo_studio.app.jobs.change import Fenced, move, tell
 from flash_grpo_studio.app.jobs.states import ACTIVE
 from flash_grpo_studio.app.store.engine import Store
-from flash_grpo_studio.app.store.tables import Attempt, DeviceLease, Job, Worker
+from flash_grpo_studio.app.store.tables import Attempt, Checkpoint, DeviceLease, Job, Worker
 
 MAX_BACKOFF_SECONDS = 600.0
 LIGHT_JOBS = 2
 """Jobs without a device (downloads, exports, normalisation) that a worker runs beside the others."""
-_LOOKED_AT = 200
+LOOKED_AT = 200
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,8 @@ def _claim(session: Session, worker_id: str) -> Claim | None:
     light = session.scalar(
         select(func.count()).select_from(Job).where(Job.worker_id == worker_id, Job.devices == 0, Job.state.in_(ACTIVE))
     )
-    for job in _queue(session, len(names)):
-        if job.devices == 0 and int(light or 0) >= LIGHT_JOBS:
-            continue
+    spare = int(light or 0) < LIGHT_JOBS
+    for job in _queue(session, len(names) if free else 0, spare):
         if job.devices > len(free):
             free = []  # the devices that are free are kept for this one
             continue
@@ -77,16 +76,21 @@ def due(job: Job, now: float) -> bool:
     return job.not_before is None or now >= job.not_before or job.not_before - now > MAX_BACKOFF_SECONDS
 
 
-def _queue(session: Session, devices: int) -> Iterator[Job]:
-    """Queued jobs that are due and that `devices` devices can serve, in order; each locked where the database can."""
+def _queue(session: Session, devices: int, light: bool) -> Iterator[Job]:
+    """Queued jobs that are due and that `devices` devices can serve, in order; `light`: also those that need none.
+
+    Their specs, which may be large, stay in the database: this is asked every few seconds, with the write lock held.
+    """
+    now = time.time()
+    ready = or_(Job.not_before.is_(None), Job.not_before <= now, Job.not_before > now + MAX_BACKOFF_SECONDS)
     query = (
         select(Job)
-        .where(Job.state == "queued", Job.devices <= devices)
+        .where(Job.state == "queued", Job.devices.between(0 if light else 1, devices), ready)
+        .options(defer(Job.spec), defer(Job.result))
         .order_by(Job.priority.desc(), Job.position)
-        .limit(_LOOKED_AT)
+        .limit(LOOKED_AT)
     )
-    now = time.time()
-    yield from (job for job in session.scalars(query).all() if due(job, now))
+    yield from session.scalars(query).all()
 
 
 def _take(session: Session, worker: Worker, job: Job, devices: Sequence[str]) -> Claim | None:
@@ -99,7 +103,9 @@ def _take(session: Session, worker: Worker, job: Job, devices: Sequence[str]) ->
     number = 1 + int(session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id)) or 0)
     for device in devices:
         session.add(DeviceLease(host=worker.host, device=device, job_id=job.id, fence=fence, worker_id=worker.id))
-    session.add(Attempt(job_id=job.id, number=number, worker_id=worker.id, host=worker.host, devices=list(devices)))
+    attempt = Attempt(job_id=job.id, number=number, worker_id=worker.id, host=worker.host, devices=list(devices))
+    attempt.from_update = newest_checkpoint(session, job.id)  # until the run itself says where it goes on
+    session.add(attempt)
     where = f"{worker.host} ({', '.join(devices) or 'no device'})"
     started = job.started or time.time()
     job = move(
@@ -150,6 +156,12 @@ def adopt(store: Store, job_id: str, fence: int, worker_id: str) -> Claim | None
             attempt.process,
             attempt.process_started,
         )
+
+
+def newest_checkpoint(session: Session, job_id: str) -> int | None:
+    """The update from which another start would go on; None where it begins anew."""
+    found: int | None = session.scalar(select(func.max(Checkpoint.update)).where(Checkpoint.job_id == job_id))
+    return found
 
 
 def release(session: Session, job_id: str) -> None:

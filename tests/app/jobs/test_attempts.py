@@ -38,11 +38,25 @@ def test_progress_between_deaths_gives_the_retries_back(parts: Parts) -> None:
     for number in range(1, 6):
         found = start(parts, worker)
         resumed = {"type": "resumed", "from_update": number - 1}
-        lines = records(resumed, metrics(number), attempt=number, first=10 * number)
+        saved = {"type": "checkpoint", "update": number, "path": f"checkpoints/{number:06}"}
+        lines = records(resumed, metrics(number), saved, attempt=number, first=10 * number)
         assert parts.take(found, lines, number - 1, number)
         assert attempts.died(parts.store, found, "killed") == "queued"
     assert parts.job(job.id).retries == 1
     assert "resuming from update 5" in parts.job(job.id).message
+
+
+def test_updates_that_must_be_done_again_are_no_progress(parts: Parts) -> None:
+    job, worker = parts.submit(max_retries=2), parts.worker()
+    saved = {"type": "checkpoint", "update": 2, "path": "checkpoints/000002"}
+    found = start(parts, worker)
+    assert parts.take(found, records(metrics(1), metrics(2), saved, metrics(3)), 0, 1)
+    assert attempts.died(parts.store, found, "killed") == "queued", "its checkpoint is progress"
+    assert "resuming from update 2, try 1 of 2" in parts.job(job.id).message
+    assert attempts.died(parts.store, start(parts, worker), "killed at once") == "queued"
+    found = start(parts, worker)
+    assert parts.take(found, records({"type": "resumed", "from_update": 2}, metrics(3), attempt=3, first=20), 1, 2)
+    assert attempts.died(parts.store, found, "killed at the same place") == "failed"
 
 
 @pytest.mark.parametrize(("wish", "after"), [("cancel", "cancelled"), ("pause", "paused")])

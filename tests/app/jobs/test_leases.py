@@ -6,11 +6,11 @@ import threading
 import time
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from flash_grpo_studio.app.jobs import attempts, workers
 from flash_grpo_studio.app.jobs.change import Fenced
-from flash_grpo_studio.app.jobs.leases import MAX_BACKOFF_SECONDS, Claim, adopt, claim
+from flash_grpo_studio.app.jobs.leases import LOOKED_AT, MAX_BACKOFF_SECONDS, Claim, adopt, claim
 from flash_grpo_studio.app.store.tables import Attempt, DeviceLease, Job
 from tests.studio import Parts
 
@@ -93,6 +93,30 @@ def test_jobs_without_devices_run_beside_the_others_but_not_all_at_once(parts: P
     worker = parts.worker()
     kinds = [found.kind for found in iter(lambda: claim(parts.store, worker), None)]
     assert kinds == ["download", "download", "alignment"]
+
+
+def test_many_small_jobs_at_the_front_keep_no_device_idle(parts: Parts) -> None:
+    first = parts.submit(kind="download", repo="owner/model")
+    values = {column.name: getattr(first, column.key) for column in Job.__table__.columns if column.name != "id"}
+    with parts.store.writing() as session:
+        for number in range(LOOKED_AT + 5):
+            session.add(Job(**{**values, "id": f"{number:016x}"}))
+    job, worker = parts.submit(), parts.worker()
+    kinds = [found.kind for found in iter(lambda: claim(parts.store, worker), None)]
+    assert kinds == ["download", "download", "alignment"] and parts.job(job.id).state == "starting"
+
+
+def test_a_claim_reads_no_spec_but_its_own(parts: Parts) -> None:
+    jobs = [parts.submit(prompts=["a red circle"] * 3) for _ in range(3)]
+    worker, read = parts.worker(), []
+    listener = lambda target, context: read.append(target.id) if "spec" in target.__dict__ else None  # noqa: E731
+    event.listen(Job, "load", listener)
+    try:
+        found = parts.claim(worker)
+        assert claim(parts.store, worker) is None
+    finally:
+        event.remove(Job, "load", listener)
+    assert found.job_id == jobs[0].id and found.spec["files"] and read == []
 
 
 def test_a_draining_worker_takes_nothing_new(parts: Parts) -> None:
