@@ -86,6 +86,8 @@ def _as_asked(case: Case, status: str) -> Verdict:
 
 
 def _without_a_word(case: Case) -> Verdict:
+    if not case.started and case.state == "pausing":
+        return Verdict("paused", _at(case, case.message or "paused"))
     if not case.started:
         return Verdict("queued", "its worker died before it had started anything")
     found = diagnose(case.remains)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,8 @@ def case(state: State, status: str | None, code: int | None = 0, reason: Reason 
         (case("running", None, -9, "removed"), "failed"),
         (case("cancelling", None, -9, "removed"), "cancelled"),
         (case("starting", None, None, started=False), "queued"),
+        (case("pausing", None, None, started=False), "paused"),
+        (case("cancelling", None, None, started=False), "cancelled"),
     ],
 )
 def test_the_next_state(given: Case, target: str) -> None:
@@ -132,6 +135,15 @@ def test_the_next_state(given: Case, target: str) -> None:
     state: State = "running" if given.state == "starting" and given.started else given.state
     assert found.target == "died" or found.target in TRANSITIONS[state], "and it is a legal one"
     assert found.message
+
+
+def test_whatever_remains_the_next_state_is_a_legal_one() -> None:
+    states: tuple[State, ...] = ("starting", "running", "pausing", "cancelling")
+    reasons: tuple[Reason | None, ...] = (None, "pause", "cancel", "shutdown", "hung", "removed")
+    statuses, codes = (None, "done", "paused", "interrupted", "failed"), (None, 0, 1, 2, 75, 130, -9)
+    for state, status, code, reason, begun in itertools.product(states, statuses, codes, reasons, (True, False)):
+        target = decide(case(state, status, code, reason, started=begun)).target
+        assert target == "died" or target in TRANSITIONS[state], (state, status, code, reason, begun)
 
 
 def test_a_fault_keeps_the_last_lines_below_its_sentence() -> None:

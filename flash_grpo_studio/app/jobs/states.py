@@ -23,7 +23,7 @@ STATES: tuple[State, ...] = (
 TRANSITIONS: dict[State, tuple[State, ...]] = {
     "queued": ("starting", "paused", "cancelled", "failed"),
     # A run that ended while nobody looked has succeeded without being started again.
-    "starting": ("running", "pausing", "cancelling", "queued", "succeeded", "failed", "lost"),
+    "starting": ("running", "pausing", "paused", "cancelling", "queued", "succeeded", "failed", "lost"),
     "running": ("pausing", "cancelling", "paused", "queued", "succeeded", "failed", "lost"),
     # A run that ends by itself before it reads the request has still ended.
     "pausing": ("paused", "cancelling", "succeeded", "failed", "lost"),
