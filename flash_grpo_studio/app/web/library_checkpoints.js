@@ -10,16 +10,16 @@ const PAGE = 50;
 
 export function checkpointsTab(page) {
   const { checkpoints, next, total, bestOnly } = page.state;
-  const rows = checkpoints.map((row) => html`<tr data-key="${row.id}"><th scope="row"><a href="/run?id=${row.job_id}">${row.job_name}</a></th><td>${stateBadge(row.job_state)}</td>
-    <td>${row.update}</td><td>${row.best ? html`<span class="fg-badge fg-good">★ ${t("library.checkpoints.best")}</span>` : null}</td><td>${moment(row.created)}</td>
+  const rows = checkpoints.map((row) => html`<tr data-key="${row.id}"><th scope="row"><a href="/run?id=${row.job_id}">${row.job_name}</a></th><td data-label="${t("library.checkpoints.state")}">${stateBadge(row.job_state)}</td>
+    <td data-label="${t("library.checkpoints.update")}">${row.update}${row.best ? html` <span class="fg-badge fg-good">★ ${t("library.checkpoints.best")}</span>` : null}</td><td data-label="${t("library.checkpoints.saved")}">${moment(row.created)}</td>
     <td><a class="fg-button" href="/run?id=${row.job_id}&tab=files">${t("library.checkpoints.files")}<span class="fg-hidden"> ${row.job_name}, ${row.update}</span></a></td></tr>`);
   const filter = html`<label class="fg-check" data-key="filter"><input type="checkbox" data-sync id="best-only" data-on="change:filterBest" ${bestOnly ? html`checked` : ""}>
     <span>${t("library.checkpoints.best_only")}</span></label>`;
   if (!rows.length) {
     return html`${filter}<div class="fg-card" data-key="empty"><p>${t("library.checkpoints.empty")}</p><a class="fg-button fg-primary" href="/new">${t("library.checkpoints.begin")}</a></div>`;
   }
-  return html`${filter}<div class="fg-table-box" data-key="table"><table><caption class="fg-hidden">${t("library.tab.checkpoints")}</caption><thead><tr>
-      ${["checkpoints.run", "checkpoints.state", "checkpoints.update", "checkpoints.best", "checkpoints.saved", "actions"].map((key) => html`<th scope="col">${t(`library.${key}`)}</th>`)}
+  return html`${filter}<div class="fg-table-box" data-key="table"><table class="fg-stacked"><caption class="fg-hidden">${t("library.tab.checkpoints")}</caption><thead><tr>
+      ${["checkpoints.run", "checkpoints.state", "checkpoints.update", "checkpoints.saved", "actions"].map((key) => html`<th scope="col">${t(`library.${key}`)}</th>`)}
     </tr></thead><tbody>${rows}</tbody></table></div>
     <p class="fg-row" data-key="more"><span class="fg-small">${t("library.checkpoints.shown", { count: rows.length, total })}</span>
     ${next ? html`<button type="button" class="fg-button" data-on="click:moreCheckpoints">${t("library.more")}</button>` : null}</p>`;

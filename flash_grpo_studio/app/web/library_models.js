@@ -9,11 +9,11 @@ import { t } from "./texts.js";
 
 export function modelsTab(page) {
   const { bases, models } = page.state;
-  const rows = bases.map((base) => html`<tr data-key="${base.id}"><th scope="row">${base.name}</th><td>${base.built_in ? t("library.models.built_in") : base.source}</td>
-    <td>${base.licence || t("library.licence_unknown")}</td><td>${base.revision ? html`<code>${base.revision.slice(0, 12)}</code>` : "–"}</td><td>${moment(base.created)}</td>
+  const rows = bases.map((base) => html`<tr data-key="${base.id}"><th scope="row">${base.name}</th><td data-label="${t("library.models.source")}">${base.built_in ? t("library.models.built_in") : base.source}</td>
+    <td data-label="${t("library.models.licence")}">${base.licence || t("library.licence_unknown")}</td><td data-label="${t("library.models.revision")}">${base.revision ? html`<code>${base.revision.slice(0, 12)}</code>` : "–"}</td><td data-label="${t("library.models.since")}">${moment(base.created)}</td>
     <td><a class="fg-button" href="${newRunWith(page, base)}">${t("library.use")}<span class="fg-hidden"> ${base.name}</span></a></td></tr>`);
   const missing = models.filter((model) => model.source !== "built in" && !bases.some((base) => base.source === model.source));
-  return html`<div class="fg-table-box"><table><caption class="fg-hidden">${t("library.tab.models")}</caption><thead><tr>
+  return html`<div class="fg-table-box"><table class="fg-stacked"><caption class="fg-hidden">${t("library.tab.models")}</caption><thead><tr>
       ${["name", "models.source", "models.licence", "models.revision", "models.since", "actions"].map((key) => html`<th scope="col">${t(`library.${key}`)}</th>`)}
     </tr></thead><tbody>${rows}</tbody></table></div>
     <section class="fg-card fg-below" aria-labelledby="download-title"><h2 id="download-title">${t("library.models.more")}</h2>${downloadForm(page)}</section>

@@ -20,9 +20,9 @@ export function promptsTab(page) {
 
 function table(page, sets) {
   const rows = sets.map((set) => html`<tr data-key="${set.id}"><th scope="row">${set.name}${set.shared ? html` <span class="fg-badge">${t("library.shared")}</span>` : null}</th>
-    <td>${set.count}</td><td>${set.heldout_count}</td><td>${set.mine ? t("library.mine") : set.owner.name}</td><td>${ago(set.changed)}</td>
+    <td data-label="${t("library.prompts.training")}">${set.count}</td><td data-label="${t("library.prompts.heldout")}">${set.heldout_count}</td><td data-label="${t("library.owner")}">${set.mine ? t("library.mine") : set.owner.name}</td><td data-label="${t("library.changed")}">${ago(set.changed)}</td>
     <td><div class="fg-row">${rowActions(page, set)}</div></td></tr>`);
-  return html`<div class="fg-table-box" data-key="table"><table><caption class="fg-hidden">${t("library.tab.prompts")}</caption><thead><tr>
+  return html`<div class="fg-table-box fg-below" data-key="table"><table class="fg-stacked"><caption class="fg-hidden">${t("library.tab.prompts")}</caption><thead><tr>
     ${["name", "prompts.training", "prompts.heldout", "owner", "changed", "actions"].map((key) => html`<th scope="col">${t(`library.${key}`)}</th>`)}
     </tr></thead><tbody>${rows}</tbody></table></div>`;
 }
