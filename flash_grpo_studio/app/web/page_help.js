@@ -65,18 +65,17 @@ class Help extends View {
   #jump() {
     const found = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!found) return;
-    found.setAttribute("tabindex", "-1");
     found.scrollIntoView();
     found.focus({ preventScroll: true });
   }
 }
 
 function section(name, content) {
-  return html`<section class="fg-card" id="${name}" aria-labelledby="fg-${name}"><h2 id="fg-${name}">${t(`help.${name}`)}</h2>${content}</section>`;
+  return html`<section class="fg-card" id="${name}" tabindex="-1" aria-labelledby="fg-${name}"><h2 id="fg-${name}">${t(`help.${name}`)}</h2>${content}</section>`;
 }
 
 function term(id, title, content) {
-  return html`<div class="fg-term" id="${id}"><h3>${title}</h3>${content}</div>`;
+  return html`<div class="fg-term" id="${id}" tabindex="-1"><h3>${title}</h3>${content}</div>`;
 }
 
 function range([low, high]) {

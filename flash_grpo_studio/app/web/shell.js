@@ -55,6 +55,14 @@ function adopt(settings) {
   if (settings.language in LANGUAGES) keepLanguage(settings.language);
 }
 
+/** Gradio names `/` as the base of its pages, so that a link to `#part` would lead away from the page it stands on. */
+function followFragment(event) {
+  const target = event.target.closest?.('a[href^="#"]')?.getAttribute("href");
+  if (!target || event.defaultPrevented) return;
+  event.preventDefault();
+  location.hash = target;
+}
+
 class Shell extends View {
   state = { page: this.getAttribute("page"), away: connection.lost, menu: false, me: null, login: connection.locked };
 
@@ -70,12 +78,14 @@ class Shell extends View {
     window.addEventListener("storage", stored);
     window.addEventListener("fg-login-needed", asked);
     document.addEventListener("keydown", escaped);
+    document.addEventListener("click", followFragment);
     this.onStop(() => {
       media.removeEventListener("change", applyTheme);
       connection.removeEventListener("change", changed);
       window.removeEventListener("storage", stored);
       window.removeEventListener("fg-login-needed", asked);
       document.removeEventListener("keydown", escaped);
+      document.removeEventListener("click", followFragment);
     });
     this.every(HEALTH_SECONDS, () => this.#look());
   }
@@ -105,7 +115,7 @@ class Shell extends View {
         ${name === page ? html`aria-current="page"` : ""}>${t(`page.${name}`)}</a>`,
     );
     return html`
-      <a class="fg-skip" href="#fg-main">${t("shell.skip")}</a>
+      <a class="fg-skip" href="#fg-main" data-on="click:skip">${t("shell.skip")}</a>
       <header class="fg-header">
         <a class="fg-brand" href="/">Flash-GRPO <span>Studio</span></a>
         <button class="fg-menu" aria-expanded="${String(menu)}" aria-controls="fg-nav" data-on="click:toggleMenu">
@@ -159,6 +169,12 @@ class Shell extends View {
     for (const part of [main, this.querySelector(".fg-header")]) part?.toggleAttribute("inert", Boolean(login));
     if (login && !this.loginShown) this.querySelector(".fg-login input")?.focus();
     this.loginShown = login;
+  }
+
+  /** The address may hold something else behind its `#`, such as the entry of Help that is shown. */
+  skip(event) {
+    event.preventDefault();
+    document.getElementById("fg-main").focus();
   }
 
   toggleMenu() {

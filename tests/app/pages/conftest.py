@@ -101,30 +101,37 @@ class Served:
             time.sleep(0.1)
 
 
-@contextmanager
-def serve_in_thread(folder: Path, port: int | None = None) -> Iterator[Served]:
+class ServedInThread(Served):
     """The web app alone, in a thread: seconds faster than a process, which imports everything anew."""
-    port = port or free_port()
-    app = create_app(Settings(folder, f"sqlite:///{folder}/studio.db", "", port=port))
-    mount_pages(app)
-    config = uvicorn.Config(app, port=port, log_level="error", timeout_graceful_shutdown=1, lifespan="on")
-    server = Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        yield Served(port, Workspace(folder))
-    finally:
-        server.should_exit = True
-        thread.join(10)
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(free_port(), Workspace(folder))
+        self.start()
+
+    def start(self) -> None:
+        """Serve, until `stop`."""
+        folder = self.workspace.folder
+        app = create_app(Settings(folder, f"sqlite:///{folder}/studio.db", "", port=self.port))
+        mount_pages(app)
+        options: dict[str, Any] = {"log_level": "error", "timeout_graceful_shutdown": 1, "lifespan": "on"}
+        self.server = Server(uvicorn.Config(app, port=self.port, **options))
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        self.thread.start()
+        self.wait_for_pages()
+
+    def stop(self) -> None:
+        """Nobody answers any more."""
+        self.server.should_exit = True
+        self.thread.join(10)
 
 
 @contextmanager
 def serve(folder: Path, kind: str) -> Iterator[Served]:
     """The studio a module asked for."""
     if kind == "web":
-        with serve_in_thread(folder) as served:
-            served.wait_for_pages()
-            yield served
+        in_thread = ServedInThread(folder)
+        yield in_thread
+        in_thread.stop()
         return
     options = {"whole": (), "no worker": ("--no-worker",)}[kind]
     with chaos.running_studio(folder, *options) as studio:
@@ -156,6 +163,14 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield found
 
 
+@pytest.fixture
+def own_web(tmp_path: Path) -> Iterator[ServedInThread]:
+    """A web app for one test, which may stop it, start it, and give it users."""
+    found = ServedInThread(tmp_path / "workspace")
+    yield found
+    found.stop()
+
+
 @dataclass
 class StudioPage:
     """Opens pages of the studio, and remembers what went wrong in them."""
@@ -179,9 +194,11 @@ class StudioPage:
         size: tuple[int, int] = DESKTOP,
         reduced_motion: bool = False,
         wait: str = "h1",
+        served: Served | None = None,
         **context: Any,
     ) -> Any:
-        """A page in a browser context of its own; returns when `wait` is there."""
+        """A page in a browser context of its own, of the module's studio or `served`; returns when `wait` is there."""
+        self.served = served or self.served
         made = self.browser.new_context(
             base_url=self.served.url,
             viewport={"width": size[0], "height": size[1]},
