@@ -133,7 +133,7 @@ export class Chart extends HTMLElement {
     context.setLineDash([]);
     context.textAlign = "right";
     context.textBaseline = "middle";
-    const marks = frame.log ? logTicks(frame.bottom, frame.top) : ticks(frame.bottom, frame.top, 4);
+    const marks = frame.log ? logTicks(frame.bottom, frame.top) : ticks(frame.bottom, frame.top, 5);
     const digits = digitsOf(marks);
     for (const value of marks) {
       const y = Math.round(frame.y(value)) + 0.5;

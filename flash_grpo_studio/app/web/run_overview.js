@@ -16,7 +16,7 @@ class Overview extends Panel {
   state = { warnings: [], grid: null, config: null, pixel: false };
 
   async start() {
-    const look = (event) => event.target.videoWidth && event.target.videoWidth <= 128 && this.set({ pixel: true });
+    const look = (event) => event.target.videoWidth && event.target.videoWidth <= 256 && this.set({ pixel: true });
     this.addEventListener("loadedmetadata", look, true);
   }
 

@@ -15,7 +15,7 @@ const TEXT = 22; // height of a line of scores
 const HEAD = 52; // height of a prompt above its videos
 const SPARE = 1; // rows and columns drawn beyond the edges
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-const SMALL = 128; // pixels: videos up to this size are shown with their pixels
+const SMALL = 256; // pixels: videos up to this size, as the pocket model makes them, are shown with their pixels
 
 /** Videos as a table: rows are prompts with a seed, columns are updates. */
 export function gridOf(videos) {
@@ -103,7 +103,11 @@ class Samples extends Panel {
   }
 
   rendered() {
-    if (!this.state.width) this.#scrolled();
+    if (!this.state.width && this.querySelector(".fg-samples")) {
+      const { row, column, named } = this.#chosen();
+      if (named) this.#reveal(row, column); // a link to a cell shows that cell
+      this.#scrolled();
+    }
     if (this.focusCell) {
       this.querySelector('[role="gridcell"][tabindex="0"]')?.focus({ preventScroll: true });
       this.focusCell = false;
@@ -167,7 +171,7 @@ class Samples extends Panel {
       <div class="fg-sample-pair">${pair.map((video) => html`<figure data-key="${video.id}"><video loop muted playsinline
         preload="metadata" class="fg-video ${this.state.pixel ? "fg-pixel" : ""}" src="${video.url}"
         aria-label="${updateName(video.update ?? 0)}"></video><figcaption>${updateName(video.update ?? 0)}</figcaption></figure>`)}</div>
-      <p><button class="fg-button" data-on="click:playPair" aria-pressed="${this.state.playing ?? false}">${
+      <p class="fg-row"><button class="fg-button" data-on="click:playPair" aria-pressed="${this.state.playing ?? false}">${
         t(this.state.playing ? "run.stop_pair" : "run.play_pair")}</button>
         <a class="fg-button" href="${pair.at(-1).url}" download>${t("run.download")}</a></p>
       <div class="fg-table-box" tabindex="0" role="region" aria-label="${t("run.reward")}"><table><thead><tr><th>${t("run.reward")}</th>${pair.map((video) => html`<th>${updateName(video.update ?? 0)}</th>`)}
