@@ -8,7 +8,7 @@ import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox, stateBadge, View } from "./view.js";
 
-const UNDER_WAY = ["running", "starting", "pausing", "cancelling", "queued"];
+const RUNNING = ["running", "starting", "pausing", "cancelling"];
 const MOST_SHOWN = 6;
 
 class Home extends View {
@@ -22,9 +22,12 @@ class Home extends View {
   }
 
   async #loadRuns() {
-    const states = UNDER_WAY.map((state) => `state=${state}`).join("&");
-    const page = await api.get(`/jobs?${states}&sort=-changed&limit=${MOST_SHOWN}`);
-    this.set({ active: page.jobs, under_way: page.total, states: page.states });
+    const states = RUNNING.map((state) => `state=${state}`).join("&");
+    const page = await api.get(`/jobs?${states}&sort=-created&limit=${MOST_SHOWN}`);
+    const room = MOST_SHOWN - page.jobs.length;
+    const waits = room && page.states.queued ? await api.get(`/jobs?state=queued&sort=queue&limit=${room}`) : { jobs: [] };
+    const underWay = page.total + (page.states.queued || 0);
+    this.set({ active: [...page.jobs, ...waits.jobs], underWay, states: page.states });
     // The newest result changes only when a run ends, which the counts tell.
     const finished = page.states.succeeded || 0;
     if (finished !== this.#finished) {
@@ -90,7 +93,7 @@ class Home extends View {
   }
 
   #activeRuns() {
-    const { active, under_way: total } = this.state;
+    const { active, underWay: total } = this.state;
     if (active === null) return html`<section class="fg-card"><p class="fg-muted">${t("home.loading")}</p></section>`;
     const more = total > active.length ? html`<a href="/runs?sort=queue">${t("home.more_runs", { count: total - active.length })}</a>` : "";
     const cards = active.map((job) => this.#runCard(job));
