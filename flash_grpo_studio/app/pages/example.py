@@ -89,7 +89,7 @@ def _pairs(run: Path, files: dict[str, str], target: Path) -> list[dict[str, Any
     before, after = run / files["videos_before"], run / files["videos_after"]
     scores = [json.loads((folder / "scores-heldout.json").read_text(encoding="utf-8")) for folder in (before, after)]
     seed = scores[0]["seed"]
-    found = []
+    found: list[dict[str, Any]] = []
     for place, prompt in enumerate(scores[0]["prompts"]):
         videos = [folder / f"{prompt['id']}-{seed}.mp4" for folder in (before, after)]
         if not all(video.is_file() for video in videos):

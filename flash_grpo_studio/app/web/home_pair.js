@@ -2,8 +2,11 @@
 // were held out.
 
 import { number, percent, signed } from "./format.js";
+import { tableBox } from "./shell_parts.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
+
+const SIGNS = { up: "▲", down: "▼", same: "◆" };
 
 export function prefersStill() {
   return matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -52,28 +55,26 @@ function direction({ gain, ci95 }) {
 /** A reward's change as a sentence: before, after, the difference and its 95 % interval. */
 export function changeOf(name, found, optimised) {
   const way = direction(found);
-  const sign = { up: "▲", down: "▼", same: "◆" }[way];
-  return html`<span class="fg-change"><strong>${name}</strong> ${optimised ? html`<span class="fg-badge">${t("home.optimised")}</span>` : ""}
+  const badge = optimised ? html`<span class="fg-badge">${t("home.optimised")}</span>` : "";
+  return html`<span class="fg-change"><strong>${name}</strong> ${badge}
     <span>${number(found.before)} → ${number(found.after)}</span>
-    <span class="fg-way-${way}"><span aria-hidden="true">${sign}</span> ${signed(found.gain)}
+    <span class="fg-way-${way}"><span aria-hidden="true">${SIGNS[way]}</span> ${signed(found.gain)}
       <span class="fg-small">[${signed(found.ci95[0])}, ${signed(found.ci95[1])}]</span></span>
     <span class="fg-hidden">${t(`home.way.${way}`)}</span></span>`;
 }
 
-/** The table of all rewards on held-out prompts; `weights` tells which were optimised. */
-export function heldoutTable(heldout, weights) {
+/** The table of all rewards on held-out prompts, below a heading with the id `labelledby`; `weights` tells the goal. */
+export function heldoutTable(labelledby, heldout, weights) {
   const rows = Object.entries(heldout).map(([name, found]) => {
     const way = direction(found);
     return html`<tr><th scope="row"><a href="/help#reward-${name}">${name}</a>
-        ${weights[name] ? html`<span class="fg-badge">${t("home.optimised")}</span>` : html`<span class="fg-badge">${t("home.watched")}</span>`}</th>
+        <span class="fg-badge">${t(weights[name] ? "home.optimised" : "home.watched")}</span></th>
       <td>${number(found.before)}</td><td>${number(found.after)}</td>
-      <td class="fg-way-${way}"><span aria-hidden="true">${{ up: "▲", down: "▼", same: "◆" }[way]}</span> ${signed(found.gain)}
+      <td class="fg-way-${way}"><span aria-hidden="true">${SIGNS[way]}</span> ${signed(found.gain)}
         <span class="fg-hidden">${t(`home.way.${way}`)}</span></td>
       <td>[${signed(found.ci95[0])}, ${signed(found.ci95[1])}]</td>
       <td>${found.win_rate === undefined ? "–" : percent(found.win_rate)}</td></tr>`;
   });
   const columns = ["reward", "before", "after", "gain", "interval", "wins"];
-  return html`<div class="fg-table-box fg-figures" tabindex="0" role="region" aria-label="${t("home.heldout")}"><table>
-    <thead><tr>${columns.map((name) => html`<th scope="col">${t(`home.column.${name}`)}</th>`)}</tr></thead>
-    <tbody>${rows}</tbody></table></div>`;
+  return tableBox(labelledby, columns.map((name) => t(`home.column.${name}`)), rows, "fg-figures");
 }

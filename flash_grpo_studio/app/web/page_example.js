@@ -76,9 +76,10 @@ class Example extends View {
       ${goal.includes(name.replace("reward/", "")) ? html`<span class="fg-badge">${t("home.optimised")}</span>` : ""}</h3>
       <fg-chart data-own data-series="${name}" height="180"></fg-chart></div>`;
     const rewards = Object.keys(example.series).filter((name) => name.startsWith("reward/"));
-    return html`<section><h2>${t("home.heldout")}</h2><p>${t("home.example_result")}</p>
-        ${heldoutTable(example.heldout, example.rewards)}<p class="fg-small">${t("home.heldout_note")}</p></section>
-      <section><div class="fg-row fg-spread"><h2>${t("home.videos")}</h2>${playButton(playing)}</div><p>${t("home.videos_text")}</p><div class="fg-pairs">${example.pairs.map(pair)}</div></section>
+    return html`<section><h2 id="fg-heldout">${t("home.heldout")}</h2><p>${t("home.example_result")}</p>
+        ${heldoutTable("fg-heldout", example.heldout, example.rewards)}<p class="fg-small">${t("home.heldout_note")}</p></section>
+      <section><div class="fg-row fg-spread"><h2>${t("home.videos")}</h2>${playButton(playing)}</div>
+        <p>${t("home.videos_text")}</p><div class="fg-pairs">${example.pairs.map(pair)}</div></section>
       <section><h2>${t("home.curves")}</h2><p>${t("home.curves_text")} <a href="/help#curves">${t("home.curves_help")}</a></p>
         <div class="fg-columns">${rewards.map(chart)} ${NUMERICS.map(chart)}</div></section>
       <section class="fg-card"><h2>${t("home.facts")}</h2><dl class="fg-facts">${facts.map(

@@ -97,8 +97,9 @@ class Home extends View {
     if (active === null) return html`<section class="fg-card"><p class="fg-muted">${t("home.loading")}</p></section>`;
     const more = total > active.length ? html`<a href="/runs?sort=queue">${t("home.more_runs", { count: total - active.length })}</a>` : "";
     const cards = active.map((job) => this.#runCard(job));
+    const idle = html`<p class="fg-muted">${t("home.idle")} <a href="/runs">${t("home.history")}</a></p>`;
     return html`<section aria-labelledby="fg-active"><h2 id="fg-active">${t("home.active")}</h2>
-      ${active.length ? html`<div class="fg-grid">${cards}</div> ${more}` : html`<p class="fg-muted">${t("home.idle")} <a href="/runs">${t("home.history")}</a></p>`}</section>`;
+      ${active.length ? html`<div class="fg-grid">${cards}</div> ${more}` : idle}</section>`;
   }
 
   #runCard(job) {
@@ -125,9 +126,10 @@ class Home extends View {
           <span class="fg-small">${worker.host}${device.model ? html` · ${device.model}` : ""}</span> <span>${now}</span></li>`;
       }),
     );
+    const none = html`<p class="fg-muted">${t("home.no_device")} <a href="/machines">${t("home.how_worker")}</a></p>`;
     return html`<section aria-labelledby="fg-devices"><div class="fg-row fg-spread"><h2 id="fg-devices">${t("home.devices")}</h2>
       <a href="/machines">${t("page.machines")}</a></div>
-      ${devices.length ? html`<ul class="fg-strip">${devices}</ul>` : html`<p class="fg-muted">${t("home.no_device")} <a href="/machines">${t("home.how_worker")}</a></p>`}</section>`;
+      ${devices.length ? html`<ul class="fg-strip">${devices}</ul>` : none}</section>`;
   }
 
   #result() {
@@ -137,12 +139,15 @@ class Home extends View {
     const weights = found?.rewards || {};
     const names = Object.keys(heldout).sort((one, other) => Math.abs(weights[other] || 0) - Math.abs(weights[one] || 0));
     const title = newest ? html`${t("home.newest")}: <a href="/run?id=${newest.id}">${newest.name}</a>` : t("home.example");
-    const shown = pairs[pair % Math.max(1, pairs.length)];
+    const place = { place: (pair % Math.max(1, pairs.length)) + 1, count: pairs.length };
+    const shown = pairs[place.place - 1];
+    const figure = shown
+      ? pairFigure({ key: `${pair} ${shown.before}`, ...shown }, playButton(playing))
+      : html`<p class="fg-muted">${t("home.no_videos")}</p>`;
     return html`<section class="fg-card" aria-labelledby="fg-newest"><h2 id="fg-newest">${title}</h2>
       ${newest ? "" : html`<p class="fg-small">${t("home.example_note")} <a href="/example">${t("home.see_example")}</a></p>`}
       <div class="fg-columns">
-        <div>${shown ? pairFigure({ key: `${pair} ${shown.before}`, ...shown }, playButton(playing)) : html`<p class="fg-muted">${t("home.no_videos")}</p>`}
-          ${pairs.length > 1 ? html`<button class="fg-button" data-on="click:nextPair">${t("home.next_pair", { place: (pair % pairs.length) + 1, count: pairs.length })}</button>` : ""}</div>
+        <div>${figure} ${pairs.length > 1 ? html`<button class="fg-button" data-on="click:nextPair">${t("home.next_pair", place)}</button>` : ""}</div>
         <div><h3>${t("home.heldout")}</h3><ul class="fg-changes">${names.map(
           (name) => html`<li>${changeOf(name, heldout[name], Boolean(weights[name]))}</li>`,
         )}</ul><p class="fg-small">${t("home.heldout_note")}</p></div></div></section>`;

@@ -3,6 +3,7 @@
 import { api } from "./api.js";
 import { ago, bytes, duration, moment, number } from "./format.js";
 import { confirmed } from "./shell_confirm.js";
+import { tableBox } from "./shell_parts.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox, View } from "./view.js";
@@ -59,7 +60,8 @@ class Machines extends View {
   #device(worker, device) {
     const lease = this.state.leases.find((one) => one.worker_id === worker.id && one.device === device.name);
     const gpu = worker.facts.gpus?.[device.name];
-    const use = gpu ? html`<span class="fg-small">${t("machines.gpu_use", { use: gpu.utilization, used: bytes(gpu.memory_used_mb * MB) })}</span>` : "";
+    const busy = gpu && t("machines.gpu_use", { use: gpu.utilization, used: bytes(gpu.memory_used_mb * MB) });
+    const use = busy ? html`<span class="fg-small">${busy}</span>` : "";
     return html`<li class="fg-device" data-key="${device.name}" data-busy="${String(Boolean(lease))}"><strong>${device.name}</strong>
       <span class="fg-small">${[device.model, device.memory_mb ? bytes(device.memory_mb * MB) : ""].filter(Boolean).join(" · ")}</span>
       ${use} <span>${lease ? jobLink(lease) : t(worker.state === "active" ? "machines.free" : "machines.idle")}</span></li>`;
@@ -107,11 +109,9 @@ class Machines extends View {
       (lease) => html`<tr data-key="${lease.host} ${lease.device}"><td>${lease.host}</td><td>${lease.device}</td>
         <td>${jobLink(lease)}</td><td title="${moment(lease.since)}">${ago(lease.since)}</td></tr>`,
     );
-    const columns = ["machine", "device", "run", "since"];
+    const columns = ["machine", "device", "run", "since"].map((name) => t(`machines.column.${name}`));
     return html`<section aria-labelledby="fg-leases"><h2 id="fg-leases">${t("machines.leases")}</h2>
-      ${rows.length ? html`<div class="fg-table-box" tabindex="0" role="region" aria-labelledby="fg-leases"><table>
-        <thead><tr>${columns.map((name) => html`<th scope="col">${t(`machines.column.${name}`)}</th>`)}</tr></thead>
-        <tbody>${rows}</tbody></table></div>` : html`<p class="fg-muted">${t("machines.no_lease")}</p>`}</section>`;
+      ${rows.length ? tableBox("fg-leases", columns, rows) : html`<p class="fg-muted">${t("machines.no_lease")}</p>`}</section>`;
   }
 
   #how() {

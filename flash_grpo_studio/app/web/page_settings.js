@@ -4,6 +4,7 @@ import { api } from "./api.js";
 import { ago, moment } from "./format.js";
 import { chooseTheme, remember, THEMES, themeChosen } from "./shell.js";
 import { confirmed } from "./shell_confirm.js";
+import { choices, tableBox } from "./shell_parts.js";
 import { html } from "./template.js";
 import { chooseLanguage, currentLanguage, LANGUAGES, t } from "./texts.js";
 import { errorBox, View } from "./view.js";
@@ -26,64 +27,76 @@ class Settings extends View {
   }
 
   render() {
-    const { me, error, said, health } = this.state;
+    const { me, error, said, users } = this.state;
     return html`<div class="fg-stack"><h1>${t("page.settings")}</h1> ${errorBox(error)}
       <p class="fg-hidden" role="status">${said}</p>
       <div class="fg-columns">${this.#looks()} ${me?.login_needed ? this.#password() : ""}</div>
       ${me ? this.#tokens() : html`<p class="fg-muted">${t("settings.loading")}</p>`}
-      ${me && this.state.users ? this.#users() : ""}
-      <section class="fg-card"><h2>${t("settings.about")}</h2><p>Flash-GRPO Studio ${health?.version || ""}</p>
-        <p><a href="/docs">${t("settings.api_docs")}</a> · <a href="/api/v1/openapi.json">OpenAPI</a> · <a href="/help">${t("page.help")}</a></p></section></div>`;
+      ${me && users ? this.#users() : ""} ${this.#about()}</div>`;
   }
 
   rendered() {
-    this.querySelectorAll("#fg-own-theme").forEach((select) => (select.value = themeChosen()));
+    for (const select of this.querySelectorAll("#fg-own-theme")) select.value = themeChosen();
   }
 
   #looks() {
+    const theme = choices(THEMES, themeChosen(), (name) => t(`theme.${name}`));
+    const language = choices(Object.keys(LANGUAGES), currentLanguage(), (name) => LANGUAGES[name]);
     return html`<section class="fg-card" aria-labelledby="fg-looks"><h2 id="fg-looks">${t("settings.looks")}</h2>
-      <label class="fg-field"><span>${t("shell.language")}</span><select id="fg-own-language" data-on="change:language">
-        ${Object.entries(LANGUAGES).map(([name, title]) => html`<option value="${name}" lang="${name}" ${name === currentLanguage() ? html`selected` : ""}>${title}</option>`)}</select></label>
-      <label class="fg-field"><span>${t("shell.theme")}</span><select id="fg-own-theme" data-on="change:theme">
-        ${THEMES.map((name) => html`<option value="${name}">${t(`theme.${name}`)}</option>`)}</select></label>
+      <label class="fg-field"><span>${t("shell.language")}</span>
+        <select id="fg-own-language" data-on="change:language">${language}</select></label>
+      <label class="fg-field"><span>${t("shell.theme")}</span>
+        <select id="fg-own-theme" data-on="change:theme">${theme}</select></label>
       <p class="fg-small">${t("settings.looks_note")}</p></section>`;
   }
 
   #password() {
-    const field = (name, autocomplete) => html`<label class="fg-field"><span>${t(`settings.${name}`)}</span>
-      <input name="${name}" type="password" autocomplete="${autocomplete}" required ${name === "new_password" ? html`minlength="8"` : ""}></label>`;
-    return html`<form class="fg-card" data-on="submit:changePassword" aria-labelledby="fg-password"><h2 id="fg-password">${t("settings.password")}</h2>
+    const field = (name, autocomplete, least) => html`<label class="fg-field"><span>${t(`settings.${name}`)}</span>
+      <input name="${name}" type="password" autocomplete="${autocomplete}" minlength="${least}" required></label>`;
+    return html`<form class="fg-card" data-on="submit:changePassword" aria-labelledby="fg-password">
+      <h2 id="fg-password">${t("settings.password")}</h2>
       <input type="text" name="username" autocomplete="username" value="${this.state.me.name}" hidden>
-      ${field("old_password", "current-password")} ${field("new_password", "new-password")}
-      <p class="fg-small">${t("settings.password_note")}</p><button class="fg-button">${t("settings.change_password")}</button></form>`;
+      ${field("old_password", "current-password", 1)} ${field("new_password", "new-password", 8)}
+      <p class="fg-small">${t("settings.password_note")}</p>
+      <button class="fg-button">${t("settings.change_password")}</button></form>`;
   }
 
   #tokens() {
-    const { tokens, made, me } = this.state;
+    const { tokens, made } = this.state;
     const rows = tokens.map(
-      (token) => html`<tr data-key="${token.id}"><th scope="row">${token.name}</th><td>${token.scopes.map((scope) => t(`settings.scope.${scope}`)).join(", ")}</td>
-        <td>${token.expires ? moment(token.expires) : t("settings.never")}</td><td>${token.last_used ? ago(token.last_used) : t("settings.unused")}</td>
-        <td><button class="fg-button fg-danger" data-on="click:revoke" data-id="${token.id}" data-name="${token.name}">${t("settings.revoke")}</button></td></tr>`,
+      (token) => html`<tr data-key="${token.id}"><th scope="row">${token.name}</th>
+        <td>${token.scopes.map((scope) => t(`settings.scope.${scope}`)).join(", ")}</td>
+        <td>${token.expires ? moment(token.expires) : t("settings.never")}</td>
+        <td>${token.last_used ? ago(token.last_used) : t("settings.unused")}</td>
+        <td><button class="fg-button fg-danger" data-on="click:revoke" data-id="${token.id}" data-name="${token.name}">
+          ${t("settings.revoke")}</button></td></tr>`,
     );
-    const columns = ["name", "scopes", "expires", "used"];
-    return html`<section class="fg-card fg-stack" aria-labelledby="fg-tokens"><div><h2 id="fg-tokens">${t("settings.tokens")}</h2><p>${t("settings.tokens_text")}</p></div>
+    const columns = ["name", "scopes", "expires", "used"].map((name) => t(`settings.column.${name}`));
+    return html`<section class="fg-card fg-stack" aria-labelledby="fg-tokens">
+      <div><h2 id="fg-tokens">${t("settings.tokens")}</h2><p>${t("settings.tokens_text")}</p></div>
       ${made ? this.#made(made) : ""}
-      ${rows.length ? html`<div class="fg-table-box" tabindex="0" role="region" aria-labelledby="fg-tokens"><table><thead><tr>
-        ${columns.map((name) => html`<th scope="col">${t(`settings.column.${name}`)}</th>`)}<td></td></tr></thead><tbody>${rows}</tbody></table></div>` : html`<p class="fg-muted">${t("settings.no_tokens")}</p>`}
-      <form data-on="submit:makeToken" id="fg-new-token" aria-label="${t("settings.make")}"><div class="fg-grid">
-        <label class="fg-field"><span>${t("settings.token_name")}</span><input name="name" required maxlength="100" placeholder="${t("settings.token_example")}"></label>
-        <label class="fg-field"><span>${t("settings.expires")}</span><select name="days">${DAYS.map(
-          (days) => html`<option value="${days}" ${days === 90 ? html`selected` : ""}>${days ? t("settings.days", { count: days }) : t("settings.never")}</option>`,
-        )}</select></label></div>
-        <fieldset class="fg-plain"><legend>${t("settings.scopes")}</legend><div class="fg-row">${SCOPES.map(
-          (scope) => html`<label class="fg-tick"><input type="checkbox" name="scope" value="${scope}" ${scope === "read" ? html`checked` : ""}
-            ${me.scopes.includes(scope) ? "" : html`disabled`}> ${t(`settings.scope.${scope}`)}</label>`,
-        )}</div></fieldset>
-        <button class="fg-button fg-primary">${t("settings.make")}</button></form></section>`;
+      ${rows.length ? tableBox("fg-tokens", [...columns, ""], rows) : html`<p class="fg-muted">${t("settings.no_tokens")}</p>`}
+      ${this.#newToken()}</section>`;
+  }
+
+  #newToken() {
+    const days = choices(DAYS, 90, (count) => (count ? t("settings.days", { count }) : t("settings.never")));
+    const scopes = SCOPES.map(
+      (scope) => html`<label class="fg-tick"><input type="checkbox" name="scope" value="${scope}"
+        ${scope === "read" ? html`checked` : ""} ${this.state.me.scopes.includes(scope) ? "" : html`disabled`}>
+        ${t(`settings.scope.${scope}`)}</label>`,
+    );
+    return html`<form data-on="submit:makeToken" id="fg-new-token" aria-label="${t("settings.make")}">
+      <div class="fg-grid"><label class="fg-field"><span>${t("settings.token_name")}</span>
+          <input name="name" required maxlength="100" placeholder="${t("settings.token_example")}"></label>
+        <label class="fg-field"><span>${t("settings.expires")}</span><select name="days">${days}</select></label></div>
+      <fieldset class="fg-plain"><legend>${t("settings.scopes")}</legend><div class="fg-row">${scopes}</div></fieldset>
+      <button class="fg-button fg-primary">${t("settings.make")}</button></form>`;
   }
 
   #made(made) {
-    return html`<div class="fg-notice" id="fg-made" role="alert"><p><strong>${t("settings.made", { name: made.name })}</strong> ${t("settings.made_once")}</p>
+    return html`<div class="fg-notice" id="fg-made" role="alert">
+      <p><strong>${t("settings.made", { name: made.name })}</strong> ${t("settings.made_once")}</p>
       <div class="fg-row"><code id="fg-token">${made.token}</code>
         <button class="fg-button" data-on="click:copy">${t(this.state.copied ? "settings.copied" : "settings.copy")}</button>
         <button class="fg-button" data-on="click:forget">${t("settings.forget")}</button></div></div>`;
@@ -91,23 +104,37 @@ class Settings extends View {
 
   #users() {
     const { users, me } = this.state;
-    const rows = users.map(
-      (user) => html`<tr data-key="${user.id}"><th scope="row">${user.name} ${user.id === me.id ? html`<span class="fg-badge">${t("settings.you")}</span>` : ""}</th>
-        <td><label><span class="fg-hidden">${t("settings.role_of", { name: user.name })}</span><select data-on="change:role" data-id="${user.id}">
-          ${ROLES.map((role) => html`<option value="${role}" ${role === user.role ? html`selected` : ""}>${t(`settings.role.${role}`)}</option>`)}</select></label></td>
-        <td>${t(user.can_log_in ? "settings.yes" : "settings.no")}</td><td>${moment(user.created)}</td>
-        <td>${user.id === me.id ? "" : html`<button class="fg-button fg-danger" data-on="click:removeUser" data-id="${user.id}" data-name="${user.name}">${t("settings.remove")}</button>`}</td></tr>`,
-    );
-    const columns = ["name", "role", "login", "since"];
-    return html`<section class="fg-card fg-stack" aria-labelledby="fg-users"><div><h2 id="fg-users">${t("settings.users")}</h2>
+    const columns = ["name", "role", "login", "since"].map((name) => t(`settings.column.${name}`));
+    return html`<section class="fg-card fg-stack" aria-labelledby="fg-users">
+      <div><h2 id="fg-users">${t("settings.users")}</h2>
         <p>${t(me.login_needed ? "settings.users_text" : "settings.users_none")}</p></div>
-      <div class="fg-table-box" tabindex="0" role="region" aria-labelledby="fg-users"><table><thead><tr>${columns.map((name) => html`<th scope="col">${t(`settings.column.${name}`)}</th>`)}<td></td></tr></thead>
-        <tbody>${rows}</tbody></table></div>
+      ${tableBox("fg-users", [...columns, ""], users.map((user) => this.#user(user, user.id === me.id)))}
       <form data-on="submit:addUser" id="fg-new-user" aria-label="${t("settings.add_user")}"><div class="fg-grid">
-        <label class="fg-field"><span>${t("login.name")}</span><input name="name" required maxlength="64" autocomplete="off"></label>
-        <label class="fg-field"><span>${t("login.password")}</span><input name="password" type="password" required minlength="8" autocomplete="new-password"></label>
-        <label class="fg-field"><span>${t("settings.column.role")}</span><select name="role">${ROLES.map((role) => html`<option value="${role}" ${role === "creator" ? html`selected` : ""}>${t(`settings.role.${role}`)}</option>`)}</select></label></div>
+        <label class="fg-field"><span>${t("login.name")}</span>
+          <input name="name" required maxlength="64" autocomplete="off"></label>
+        <label class="fg-field"><span>${t("login.password")}</span>
+          <input name="password" type="password" required minlength="8" autocomplete="new-password"></label>
+        <label class="fg-field"><span>${t("settings.column.role")}</span>
+          <select name="role">${choices(ROLES, "creator", roleName)}</select></label></div>
         <button class="fg-button">${t("settings.add_user")}</button></form></section>`;
+  }
+
+  #user(user, oneself) {
+    const you = oneself ? html`<span class="fg-badge">${t("settings.you")}</span>` : "";
+    const remove = html`<button class="fg-button fg-danger" data-on="click:removeUser" data-id="${user.id}"
+      data-name="${user.name}">${t("settings.remove")}</button>`;
+    return html`<tr data-key="${user.id}"><th scope="row">${user.name} ${you}</th>
+      <td><label><span class="fg-hidden">${t("settings.role_of", { name: user.name })}</span>
+        <select data-on="change:role" data-id="${user.id}">${choices(ROLES, user.role, roleName)}</select></label></td>
+      <td>${t(user.can_log_in ? "settings.yes" : "settings.no")}</td><td>${moment(user.created)}</td>
+      <td>${oneself ? "" : remove}</td></tr>`;
+  }
+
+  #about() {
+    const { health } = this.state;
+    return html`<section class="fg-card"><h2>${t("settings.about")}</h2><p>Flash-GRPO Studio ${health?.version || ""}</p>
+      <p><a href="/docs">${t("settings.api_docs")}</a> · <a href="/api/v1/openapi.json">OpenAPI</a> ·
+        <a href="/help">${t("page.help")}</a></p></section>`;
   }
 
   async language(event) {
@@ -156,8 +183,7 @@ class Settings extends View {
 
   async revoke(event, button) {
     const { id, name } = button.dataset;
-    const question = { title: t("settings.revoke_ask", { name }), text: t("settings.revoke_text"), yes: t("settings.revoke"), no: t("settings.keep"), danger: true };
-    if (!(await confirmed(question))) return;
+    if (!(await sure("revoke", name))) return;
     await this.act(async () => {
       await api.remove(`/tokens/${id}`);
       this.set({ tokens: (await api.get("/tokens")).tokens, made: null, said: t("settings.revoked", { name }) });
@@ -182,13 +208,26 @@ class Settings extends View {
 
   async removeUser(event, button) {
     const { id, name } = button.dataset;
-    const question = { title: t("settings.remove_ask", { name }), text: t("settings.remove_text"), yes: t("settings.remove"), no: t("settings.keep"), danger: true };
-    if (!(await confirmed(question))) return;
+    if (!(await sure("remove", name))) return;
     await this.act(async () => {
       await api.remove(`/users/${id}`);
       await this.#load();
     }, button);
   }
+}
+
+function roleName(role) {
+  return t(`settings.role.${role}`);
+}
+
+function sure(action, name) {
+  return confirmed({
+    title: t(`settings.${action}_ask`, { name }),
+    text: t(`settings.${action}_text`),
+    yes: t(`settings.${action}`),
+    no: t("settings.keep"),
+    danger: true,
+  });
 }
 
 customElements.define("fg-settings", Settings);
