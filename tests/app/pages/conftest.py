@@ -24,10 +24,11 @@ from sqlalchemy import delete
 
 from flash_grpo_studio.app.api import create_app
 from flash_grpo_studio.app.api.serve import Server
+from flash_grpo_studio.app.pages.addresses import WEB
 from flash_grpo_studio.app.pages.mount import mount_pages
 from flash_grpo_studio.app.settings import Settings
 from flash_grpo_studio.app.store.engine import Store
-from flash_grpo_studio.app.store.tables import Job
+from flash_grpo_studio.app.store.tables import Job, Video
 from flash_grpo_studio.app.workspace import Workspace
 from tests import chaos
 from tests.databases import free_port, missing
@@ -80,6 +81,23 @@ class Served:
             found = [job.id for job in jobs]
         store.close()
         return found
+
+    def enter_with_videos(self, row: dict[str, Any], prompts: Sequence[str]) -> str:
+        """A job with the shipped example's videos as its own, a pair for each prompt; returns its id."""
+        job = self.enter([row])[0]
+        folder = self.workspace.job(job) / "run" / "videos"
+        folder.mkdir(parents=True)
+        owner, store = self.call("GET", "/me")["id"], self.store()
+        with store.writing() as session:
+            for place, prompt in enumerate(prompts):
+                for update, side in ((0, "before"), (row["update"], "after")):
+                    file = folder / f"{place}-{side}.mp4"
+                    shutil.copyfile(WEB / "example" / f"{place:02d}-{side}.mp4", file)
+                    facts = {"prompt_id": f"p{place}", "prompt": prompt, "seed": 0, "bytes": file.stat().st_size}
+                    path = self.workspace.relative(file)
+                    session.add(Video(owner_id=owner, job_id=job, path=path, update=update, side=side, **facts))
+        store.close()
+        return job
 
     def clear(self) -> None:
         """No job any more."""

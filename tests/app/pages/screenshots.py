@@ -1,11 +1,13 @@
 """Pictures of every page, light and dark, on a desktop and a phone: python -m tests.app.pages.screenshots DIR
 
-The studio is a real one with a worker: a micro run is trained, another one runs, some wait, and one has failed.
+The studio is a real one with a worker: a micro run is trained, another one runs, some wait, and one has failed. The
+example that ships with the package is entered as a run, so that Home shows its videos and figures.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import sys
 import tempfile
 import time
@@ -15,7 +17,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from flash_grpo_studio.app.pages.addresses import PAGES
+from flash_grpo_studio.app.pages.addresses import PAGES, WEB
 from tests import chaos
 from tests.app.pages.conftest import CHROMIUM, DESKTOP, LANGUAGE_STORE, PHONE, THEME_STORE, Served
 
@@ -40,6 +42,15 @@ def fill(served: Served) -> str:
     served.call("POST", f"/jobs/{paused}/pause")
     lost = {"name": "too large for this machine", "state": "failed", "message": "the machine ran out of memory"}
     served.enter([{**lost, "created": time.time() - 7200, "update": 3}])
+    example = json.loads((WEB / "example" / "example.json").read_text(encoding="utf-8"))
+    kept = {
+        "updates": example["updates"],
+        "update": example["updates"],
+        "preset": example["preset"],
+        "state": "succeeded",
+    }
+    row = {"name": "larger subjects on the pocket model", "result": example, **kept}
+    served.enter_with_videos(row, [pair["prompt"] for pair in example["pairs"]])
     return done
 
 

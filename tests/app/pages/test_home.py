@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 from flash_grpo_studio.app.pages.addresses import WEB
 from flash_grpo_studio.app.pages.example import MOST_BYTES, make
-from flash_grpo_studio.app.store.tables import Video
 
 EXAMPLE = WEB / "example"
 HELDOUT = {
@@ -32,20 +30,8 @@ def no_jobs(served: Any) -> Iterator[None]:
 def finished_run(served: Any, pairs: int) -> str:
     """A run that has ended well, with the example's videos as its own."""
     result = {"heldout": HELDOUT, "rewards": {"subject_size": 1.0, "flicker": 0.0, "sharpness": 0.0}}
-    job = str(served.enter([{"name": "bigger subjects", "state": "succeeded", "result": result, "update": 8}])[0])
-    folder = served.workspace.job(job) / "run" / "videos"
-    folder.mkdir(parents=True)
-    owner, store = served.call("GET", "/me")["id"], served.store()
-    with store.writing() as session:
-        for place in range(pairs):
-            for update, side in ((0, "before"), (8, "after")):
-                file = folder / f"{place}-{side}.mp4"
-                shutil.copyfile(EXAMPLE / f"{place:02d}-{side}.mp4", file)
-                facts = {"prompt_id": f"p{place}", "prompt": f"prompt {place}", "seed": 0, "bytes": file.stat().st_size}
-                path = served.workspace.relative(file)
-                session.add(Video(owner_id=owner, job_id=job, path=path, update=update, side=side, **facts))
-    store.close()
-    return job
+    row = {"name": "bigger subjects", "state": "succeeded", "result": result, "update": 8}
+    return str(served.enter_with_videos(row, [f"prompt {place}" for place in range(pairs)]))
 
 
 def playing(page: Any) -> str:
