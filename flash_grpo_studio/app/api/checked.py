@@ -11,14 +11,21 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
-from flash_grpo_studio.app.api.errors import Refused
+from flash_grpo_studio.app.api.errors import NotLoggedIn, Refused
 from flash_grpo_studio.app.api.limits import Limits
+from flash_grpo_studio.app.api.who import find_actor, studio_of
 
 LARGEST_INTEGER = 2**63 - 1
+MOST_CONTAINERS = 1_000_000
+"""Each takes some 60 bytes of memory for 2 of the body, and so many keep the whole server waiting for a second."""
+STRANGERS_BYTES = 65_536
+"""Of a body sent by nobody in particular: more than any login holds."""
 
 
 def parse_json(body: bytes, depth: int) -> Any:
     """The value of a body; Refused (422) says what is wrong with it."""
+    if len(body) > MOST_CONTAINERS and body.count(b"[") + body.count(b"{") > MOST_CONTAINERS:
+        raise _bad(f"the JSON holds more than {MOST_CONTAINERS} lists and objects; send less at a time")
     try:
         value = json.loads(body)
     except RecursionError:
@@ -83,13 +90,23 @@ class CheckedRequest(Request):
 
 
 class CheckedRoute(APIRoute):
-    """A route whose bodies are checked."""
+    """A route whose bodies are checked. FastAPI reads a body before it asks who sent it, so a long one is asked here:
+    to parse what any stranger sends would let him stop the server.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, given a request that checks."""
         handler = super().get_route_handler()
 
         async def checked(request: Request) -> Response:
+            if _long(request) and await run_in_threadpool(find_actor, studio_of(request), request) is None:
+                raise NotLoggedIn("log in first, or send a valid token as `Authorization: Bearer TOKEN`")
             return await handler(CheckedRequest(request.scope, request.receive))
 
         return checked
+
+
+def _long(request: Request) -> bool:
+    """Whether the body is long, or may be, as its length is not told."""
+    length = request.headers.get("content-length", "")
+    return int(length) > STRANGERS_BYTES if length.isdigit() else "transfer-encoding" in request.headers

@@ -58,6 +58,7 @@ def test_writes_from_other_sites_are_refused_whatever_they_carry(
         (b'{"preset":"micro","name":"\\ud800"}', "surrogate"),
         (b'{"preset":"micro","priority":' + b"9" * 5000 + b"}", "cannot be read"),
         (b'{"preset":"micro","overrides":{"updates":' + b"9" * 30 + b"}}", "63 bits"),
+        (b'{"preset":"micro","overrides":{"a":[' + b"[]," * 1_000_001 + b"0]}}", "lists and objects"),
         (b'{"preset":"micro","budget":1e999}', "not finite"),
         (b'{"preset":"micro","budget":NaN}', "not finite"),
         (b'{"preset":"micro"', "not valid JSON"),
@@ -124,6 +125,19 @@ def test_ids_that_are_none(lasting_web: Web, id_: str) -> None:
 def test_cursors_that_are_none(lasting_web: Web, cursor: str) -> None:
     for path in ("/jobs", "/audit", "/prompt-sets"):
         assert lasting_web.get(path, params={"cursor": cursor}).status_code in (200, 422), path
+
+
+def test_nobody_reads_a_long_body_of_a_stranger(small_web: Web) -> None:
+    boss, long = small_web.user("boss", "admin"), b'{"name": "' + b"a" * 70_000 + b'"}'
+
+    def parts() -> Any:
+        yield b"["  # not even JSON, which a body that was read would be told
+
+    for path in ("/login", "/jobs", "/prompt-sets/parse"):
+        assert small_web.call("POST", path, content=long, headers=JSON).status_code == 401
+        assert small_web.call("POST", path, content=parts(), headers=JSON).status_code == 401
+        assert small_web.call("POST", path, content=long, headers={**JSON, **boss}).status_code == 422
+    assert small_web.call("POST", "/login", content=long[:100], headers=JSON).status_code == 422
 
 
 def test_size_limits_hold_with_and_without_a_length(tmp_path: Path) -> None:
