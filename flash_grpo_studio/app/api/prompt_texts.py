@@ -83,6 +83,8 @@ def read_source(source: PromptSource, file: Path | None) -> ParsedPrompts:
     prompts = _read(source, file)
     if len(prompts) > MAX_PROMPTS:
         raise InputError(f"expected at most {MAX_PROMPTS} prompts, got {len(prompts)}; split the file")
+    if strange := next((prompt for prompt in prompts if "\0" in prompt.text), None):
+        raise InputError(f"the prompt {strange.id!r} holds a zero byte; leave it out")
     if too_long := next((prompt for prompt in prompts if len(prompt.text) > 4000), None):
         raise InputError(f"the prompt {too_long.id!r} has more than 4000 signs; shorten it")
     report = describe(prompts)

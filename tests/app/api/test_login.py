@@ -68,6 +68,12 @@ def test_what_a_proxy_hands_on_is_not_from_this_machine(lasting_web: Web, header
     assert lasting_web.get("/me", headers={header: "127.0.0.1"}).status_code == 401
 
 
+def test_the_first_who_can_log_in_is_an_administrator(web: Web) -> None:
+    refused = web.post("/users", {"name": "bob", "password": PASSWORD})
+    assert refused.status_code == 422 and "must have the role admin" in refused.json()["error"]["message"]
+    assert web.get("/me").json()["login_needed"] is False
+
+
 def test_with_a_first_password_everybody_must_log_in(web: Web) -> None:
     added = web.post("/users", {"name": "ann", "role": "admin", "password": PASSWORD})
     assert added.status_code == 201

@@ -57,6 +57,7 @@ def test_uploaded_prompt_files(small_web: Web, name: str, content: bytes, texts:
     [
         ("p.csv", b"a,b\n1,2\n", "expected a column named prompt"),
         ("p.jsonl", b"{}\n", "expected an object"),
+        ("p.jsonl", b'{"prompt": "a\\u0000b"}\n', "zero byte"),
         ("p.jsonl", b'{"prompt": "a", "id": "x"}\n{"prompt": "b", "id": "X"}\n', "each id once"),
     ],
 )

@@ -8,6 +8,7 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 from sqlalchemy import or_, select
 
+from flash_grpo.errors import InputError
 from flash_grpo_studio.app.api.base import Cursor, Done, Limit, Strict, UserId, subject
 from flash_grpo_studio.app.api.errors import problems
 from flash_grpo_studio.app.api.routes.watching import EventPage, event_view
@@ -69,7 +70,12 @@ def list_users(studio: Parts, actor: Administrator) -> UserList:
 
 @router.post("/users", status_code=201, response_model=UserView, summary="Add a user")
 def add_user(studio: Parts, actor: Administrator, asked: UserAsk) -> UserView:
-    """Add a user who logs in with a password. From the first such user on, everybody must log in."""
+    """Add a user who logs in with a password. From the first such user on, who is an admin, everybody must log in."""
+    if asked.role != "admin" and not studio.accounts.login_needed():
+        raise InputError(
+            "the first user who can log in must have the role admin, as from then on everybody must log in; add an "
+            "administrator first"
+        )
     return _view(studio.accounts.add(asked.name, asked.role, asked.password, actor.user_id))
 
 
