@@ -143,16 +143,19 @@ def _alignment(session: Session, workspace: Workspace, actor: Actor, ask: Alignm
     base = preset_config(ask.preset)
     config = build_config(ask.preset, {**overrides, **own.overrides})
     config = _checked(session, workspace, actor, config, str(base["model"]), own.files)
-    if config.prompts_per_update % (ask.devices * ask.machines):
-        raise InputError(
-            f"prompts_per_update {config.prompts_per_update} does not divide among {ask.devices * ask.machines} "
-            "devices; change either"
-        )
+    _check_share(config, ask.devices * ask.machines)
     if ask.machines > 1:
         raise InputError(f"expected machines 1, got {ask.machines}: one job over several machines comes later")
     name = f"{ask.preset}: {', '.join(reward for reward, weight in config.rewards.items() if weight)}"
     spec = {"ask": asked, "config": config.model_dump(mode="json"), "files": own.files}
     return Prepared(name[:200], spec, ask.preset, None, ask.devices, ask.machines, ask.budget, updates=config.updates)
+
+
+def _check_share(config: RunConfig, devices: int) -> None:
+    if config.prompts_per_update % devices:
+        raise InputError(
+            f"prompts_per_update {config.prompts_per_update} does not divide among {devices} devices; change either"
+        )
 
 
 def _own_prompts(session: Session, actor: Actor, ask: AlignmentAsk) -> _Prompts:
@@ -229,6 +232,7 @@ def edited_spec(
     before = RunConfig(**job.spec["config"])
     changed = with_overrides(before, overrides)
     changed = _checked(session, workspace, actor, changed, before.model, job.spec["files"])
+    _check_share(changed, job.devices * job.machines)
     fixed = [
         key
         for key, known in RunConfig.model_fields.items()
@@ -237,5 +241,17 @@ def edited_spec(
     trained = (workspace.run(job.id) / "config.yaml").exists()
     if trained and fixed:
         raise InputError(f"{', '.join(fixed)} cannot change once the job has trained; clone it instead")
-    asked = {**job.spec["ask"], "overrides": {**job.spec["ask"]["overrides"], **overrides}}
+    asked = _asked_now(job.spec["ask"], overrides, changed)
     return {**job.spec, "ask": asked, "config": changed.model_dump(mode="json")}
+
+
+def _asked_now(asked: Mapping[str, Any], overrides: Mapping[str, Any], changed: RunConfig) -> dict[str, Any]:
+    """The request that would have led here, by which the job can be cloned: what was edited is given once."""
+    found = {**asked, "overrides": {**asked["overrides"], **overrides}}
+    heads = {key.partition(".")[0] for key in overrides}
+    if "rewards" in heads:
+        kept = {key: value for key, value in found["overrides"].items() if not key.startswith("rewards.")}
+        found |= {"rewards": None, "overrides": {**kept, "rewards": dict(changed.rewards)}}
+    if "prompts" in heads:
+        found |= {"prompts": None, "heldout": None}
+    return found

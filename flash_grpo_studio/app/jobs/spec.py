@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 KINDS = ("alignment", "evaluation", "preview", "scoring", "normalisation", "export", "download")
 Kind = Literal["alignment", "evaluation", "preview", "scoring", "normalisation", "export", "download"]
 Identifier = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="Identifier of 16 hexadecimal digits.")]
-Text = Annotated[str, Field(min_length=1, max_length=4000)]
+
+
+def _says_something(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must hold more than white space")
+    return text
+
+
+Text = Annotated[str, Field(min_length=1, max_length=4000), AfterValidator(_says_something)]
 
 MAX_PROMPTS = 100_000
 

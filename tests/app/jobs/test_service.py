@@ -59,6 +59,7 @@ def test_one_idempotency_key_makes_one_job_also_for_clients_at_once(parts: Parts
         ({"devices": 0}, "devices"),
         ({"budget": float("nan")}, "budget"),
         ({"prompts": []}, "prompts"),
+        ({"prompts": ["a", " \n"]}, "more than white space"),
         ({"unknown": 1}, "unknown"),
     ],
 )
@@ -190,6 +191,21 @@ def test_a_clone_keeps_what_is_not_edited(parts: Parts) -> None:
     assert [copy.spec["config"][key] for key in ("updates", "seed", "prompts")] == [7, 4, "prompts.jsonl"]
     with pytest.raises(InputError, match="did you mean"):
         parts.service.clone(parts.ann, job.id, {"overrides": {"sed": 4}})
+
+
+def test_a_job_whose_prompts_or_rewards_were_edited_can_be_cloned(parts: Parts) -> None:
+    job = parts.submit(prompts=["a", "b"], rewards={"colorfulness": 1.0}, overrides={"rewards.sharpness": 0.5})
+    parts.service.edit(parts.ann, job.id, {"overrides": {"prompts": "pocket-single:train", "rewards.flicker": 2.0}})
+    parts.service.edit(parts.ann, job.id, {"overrides": {"rewards.sharpness": 0.25}})
+    config = parts.service.clone(parts.ann, job.id, {})[0].spec["config"]
+    assert config == parts.job(job.id).spec["config"]
+    assert config["rewards"] == {"colorfulness": 1.0, "sharpness": 0.25, "flicker": 2.0}
+
+
+def test_an_edit_must_still_divide_among_the_devices(parts: Parts) -> None:
+    job = parts.submit(devices=2)
+    with pytest.raises(InputError, match="does not divide among 2 devices"):
+        parts.service.edit(parts.ann, job.id, {"overrides": {"prompts_per_update": 3}})
 
 
 def test_a_configuration_may_be_edited_until_it_has_trained(parts: Parts) -> None:
