@@ -15,7 +15,7 @@ from flash_grpo_studio.app.jobs.leases import Claim
 from flash_grpo_studio.app.store.engine import Store
 from flash_grpo_studio.app.store.intake import VideoFacts, put_videos
 from flash_grpo_studio.app.store.metrics import insert_of
-from flash_grpo_studio.app.store.tables import BaseModelEntry, File, Job, Video, new_id
+from flash_grpo_studio.app.store.tables import BaseModelEntry, File, Job, User, Video, new_id
 from flash_grpo_studio.app.workspace import Workspace
 from flash_grpo_studio.worker.launch import Ground, download_folder, folder_of, model_name
 from flash_grpo_studio.worker.paths import inside_out
@@ -81,7 +81,10 @@ def _preview(session: Session, ground: Ground, job: Job, claim: Claim, result: M
 
 
 def _scoring(session: Session, ground: Ground, job: Job, claim: Claim, result: Mapping[str, Any]) -> None:
-    """Scores go onto the rows of the videos that were scored, beside what they had."""
+    """Scores go onto the rows of the videos that were scored, beside what they had; but others' videos, which were
+    shared for looking, stay as they are.
+    """
+    owner = session.get_one(User, job.owner_id)
     scores = {
         ground.workspace.relative(Path(video["path"])): video["scores"]
         for video in result.get("videos", ())
@@ -90,7 +93,7 @@ def _scoring(session: Session, ground: Ground, job: Job, claim: Claim, result: M
     for wanted in claim.spec["task"]["videos"]:
         row = session.scalar(select(Video).where(Video.id == wanted["id"]).with_for_update())
         found = scores.get(ground.workspace.relative(ground.workspace.inside(wanted["path"])))
-        if row is not None and found:
+        if row is not None and found and (row.owner_id == owner.id or owner.role == "admin"):
             row.scores = {**row.scores, **found}
 
 

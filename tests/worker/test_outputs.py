@@ -1,0 +1,40 @@
+"""What a job that is done writes into the store, and whose rows it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+
+from flash_grpo_studio.app.jobs.access import Actor
+from flash_grpo_studio.app.store.tables import Role, User, Video
+from flash_grpo_studio.worker import outputs
+from flash_grpo_studio.worker.launch import Ground
+from tests.studio import Parts
+
+
+@pytest.mark.parametrize(("role", "written"), [("creator", False), ("admin", True)])
+def test_scores_of_a_video_that_is_shared_for_looking_are_its_owners(parts: Parts, role: Role, written: bool) -> None:
+    job = parts.submit(shared=True)
+    bob = parts.user("bob", role)
+    ids = {"ann": "a" * 16, "bob": "b" * 16}
+    with parts.store.writing() as session:
+        for user in session.query(User).all():
+            path = f"{job.folder}/{user.name}.mp4"
+            session.add(Video(id=ids[user.name], owner_id=user.id, job_id=job.id, path=path, scores={"flicker": 0.5}))
+    parts.service.pause(parts.ann, job.id)
+    parts.submit(bob, kind="scoring", video_ids=list(ids.values()), rewards=["flicker"])
+    found = parts.claim(parts.worker())
+    folder = parts.workspace.report(found.job_id)
+    folder.mkdir(parents=True)
+    videos = [
+        {"path": str(parts.workspace.inside(video["path"])), "scores": {"flicker": 0.25}}
+        for video in found.spec["task"]["videos"]
+    ]
+    (folder / "result.json").write_text(json.dumps({"videos": videos}), encoding="utf-8")
+    result = outputs.enter(parts.store, Ground(parts.workspace, "studio", socket.gethostname()), found, True)
+    assert result and len(result["videos"]) == 2, "the job itself tells all"
+    with parts.store.reading() as session:
+        scores = {name: session.get_one(Video, id_).scores["flicker"] for name, id_ in ids.items()}
+    assert scores == {"ann": 0.25 if written else 0.5, "bob": 0.25}
