@@ -7,7 +7,6 @@ import socket
 
 import pytest
 
-from flash_grpo_studio.app.jobs.access import Actor
 from flash_grpo_studio.app.store.tables import Role, User, Video
 from flash_grpo_studio.worker import outputs
 from flash_grpo_studio.worker.launch import Ground
