@@ -134,27 +134,36 @@ class Feed:
         self._streams.add(subscription)
         try:
             await self._ensure_looking()
-            missed = [first, *await self._missed(subscription, after)]
-            async for chunk in self._chunks(subscription, missed, recheck):
+            floor = self._floor  # nothing up to here is told by the looks
+            told: set[int] = set()
+            head = [b"retry: 2000\n\n", first.encode()]
+            async for stretch in self._missed(subscription, after):
+                for chunk in (*head, *(message.encode() for message in stretch)):
+                    yield chunk
+                head = []
+                told.update(message.id for message in stretch if message.id is not None and message.id > floor)
+            async for chunk in self._chunks(subscription, told, recheck):
                 yield chunk
         finally:
             self._streams.discard(subscription)
 
-    async def _missed(self, subscription: Subscription, after: int) -> list[Message]:
-        def read() -> list[Message]:
-            with self.store.reading() as session:
-                rows = happenings(session, after, BACKLOG, subscription.job_id)
-            return [message for message in map(message_of, rows) if message.visible_to(subscription.actor)]
+    async def _missed(self, subscription: Subscription, after: int) -> AsyncIterator[list[Message]]:
+        """All that happened after an event, in one stretch or more."""
 
-        return await run_in_threadpool(read)
+        def read(after: int) -> list[Happening]:
+            with self.store.reading() as session:
+                return happenings(session, after, BACKLOG, subscription.job_id)
+
+        while True:
+            rows = await run_in_threadpool(read, after)
+            yield [message for message in map(message_of, rows) if message.visible_to(subscription.actor)]
+            if len(rows) < BACKLOG:
+                return
+            after = rows[-1].id
 
     async def _chunks(
-        self, subscription: Subscription, missed: list[Message], recheck: Callable[[], Actor]
+        self, subscription: Subscription, told: set[int], recheck: Callable[[], Actor]
     ) -> AsyncIterator[bytes]:
-        yield b"retry: 2000\n\n"
-        for message in missed:
-            yield message.encode()
-        told = {message.id for message in missed if message.id is not None}
         loop = asyncio.get_running_loop()
         checked = loop.time()
         while not (subscription.ended or self._closed):

@@ -80,6 +80,24 @@ def test_no_event_is_told_twice_or_lost_between_what_was_missed_and_what_comes(p
     assert len(notes) == len(set(notes)) == 10
 
 
+def test_whoever_missed_much_gets_all_of_it(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BACKLOG", 4)
+    job, others = parts.submit(), parts.submit(parts.user("bob"))
+
+    async def watch() -> list[bytes]:
+        feed = Feed(parts.store, 10)
+        with parts.store.writing() as session:
+            for number in range(9):
+                tell(session, others.id, "note", number=-1)
+                tell(session, job.id, "note", number=number)
+        chunks = await asyncio.wait_for(read_until(opened(feed, parts.ann), b'"number":8'), 10)
+        feed.close()
+        return chunks
+
+    chunks = asyncio.run(watch())
+    assert sum(b'"note"' in chunk for chunk in chunks) == 9 and not any(b'"number":-1' in chunk for chunk in chunks)
+
+
 def test_events_that_become_visible_late_are_still_told(parts: Parts) -> None:
     """PostgreSQL may commit a lower number after a higher one: the look goes back a little."""
 
