@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,6 +24,8 @@ from flash_grpo_studio.app.store.engine import StoreUnavailable
 
 log = logging.getLogger("flash_grpo_studio.api")
 RETRY_SECONDS = 5
+_FULL = re.compile("disk is full|No space left on device")
+"""What SQLite and PostgreSQL say of a full disk."""
 
 
 class FieldProblem(BaseModel):
@@ -133,6 +136,9 @@ def error_response(error: Exception) -> JSONResponse:
         return problem(error.status_code, code, str(error.detail), error.headers)
     if isinstance(error, StoreUnavailable | PoolTimeout):
         log.warning("%s", text)
+        if _FULL.search(text):
+            message = "the database's disk takes no more; nothing was changed"
+            return problem(507, "disk_full", message, what_to_do="free some space")
         message = "the database does not answer for the moment; nothing was changed"
         return problem(503, "unavailable", message, {"Retry-After": str(RETRY_SECONDS)}, what_to_do="try again shortly")
     if isinstance(error, DataError | OverflowError):

@@ -202,6 +202,14 @@ def test_a_database_that_is_away_and_a_full_disk(small_web: Web, monkeypatch: py
     assert int(answer.headers["retry-after"]) > 0
     assert "secret-host" not in answer.text
 
+    def no_room(*_: Any) -> Any:
+        raise StoreUnavailable("the database sqlite:////secret-host does not answer: database or disk is full")
+
+    monkeypatch.setattr(small_web.studio.jobs, "submit", no_room)
+    answer = small_web.post("/jobs", {"preset": "micro"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (507, "disk_full")
+    assert "secret-host" not in answer.text
+
 
 def test_no_secret_reaches_the_log(small_web: Web, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
