@@ -131,8 +131,11 @@ def wait_for_label(page: Any, card: str, part: str) -> None:
 
 
 def label(page: Any, card: str) -> str:
-    """What a chart says of itself to those who cannot see it."""
-    found: str = page.locator(f'[data-key="{card}"] canvas').get_attribute("aria-label")
+    """What a chart says of itself to those who cannot see it, once it has been drawn with values."""
+    selector = f'[data-key="{card}"] canvas'
+    page.locator(selector).scroll_into_view_if_needed()  # a chart draws while it is in sight
+    page.wait_for_function(f"/\\d/.test(document.querySelector('{selector}').ariaLabel)")
+    found: str = page.locator(selector).get_attribute("aria-label")
     return found
 
 
