@@ -57,7 +57,7 @@ def check(words: list[str]) -> None:
         if values["-X"].lower() not in routes[urlsplit(address).path]:
             raise AssertionError(f"the API has no route {values['-X']} {address}")
         parse_ask(json.loads(values["-d"]))
-    elif words[0] not in {"git", "cd", "pip", "python", "python3"}:
+    elif words[0] not in {"export", "git", "cd", "pip", "python", "python3"}:
         raise AssertionError(f"unknown program {words[0]!r}")
 
 

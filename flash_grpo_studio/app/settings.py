@@ -59,8 +59,8 @@ def read_settings(
     if broker and urlsplit(broker).scheme not in ("redis", "rediss", "unix", "socket", "redis+socket"):
         raise InputError(f"expected a broker URL such as redis://host:6379/0, got {without_password(broker)!r}")
     text = str(port if port is not None else given("FLASH_GRPO_PORT") or 7860)
-    if not text.isdigit() or not 0 <= int(text) < 65536:
-        raise InputError(f"expected a port between 0 and 65535, got {text!r}")
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise InputError(f"expected a port between 1 and 65535, got {text!r}")
     return Settings(folder, database, broker, host or given("FLASH_GRPO_HOST") or "127.0.0.1", int(text))
 
 
@@ -68,6 +68,10 @@ def normal_database_url(url: str) -> str:
     """The URL with the driver this project uses; InputError for other databases."""
     scheme = url.partition("://")[0]
     if scheme in ("postgres", "postgresql", "postgresql+psycopg"):
+        try:
+            _ = urlsplit(url).port
+        except ValueError as error:
+            raise InputError(f"the database URL {without_password(url)!r} has a bad port ({error})") from error
         return "postgresql+psycopg://" + url.partition("://")[2]
     if scheme == "sqlite":
         return url

@@ -21,7 +21,6 @@ from urllib.request import ProxyHandler, build_opener
 import typer
 
 from flash_grpo.errors import InputError
-from flash_grpo.files import write_atomic
 from flash_grpo_studio.app.settings import Settings, read_settings, without_password
 from flash_grpo_studio.app.supervisor import Child, Supervisor
 from flash_grpo_studio.app.workspace import Workspace
@@ -123,8 +122,10 @@ def _embedded_broker(workspace: Path, logs: Path) -> tuple[Child, str]:
         "maxmemory-policy": "allkeys-lru",
     }
     configuration = folder / "valkey.conf"
-    write_atomic(configuration, "".join(f"{key} {_quoted(value)}\n" for key, value in lines.items()))
-    configuration.chmod(0o600)
+    configuration.unlink(missing_ok=True)
+    handle = os.open(configuration, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # at no moment readable by others
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.writelines(f"{key} {_quoted(value)}\n" for key, value in lines.items())
     command = [str(get_binary_path()), str(configuration)]
     return Child("broker", command, logs / "broker.log"), f"redis://:{password}@127.0.0.1:{port}/0"
 

@@ -14,6 +14,7 @@ from sqlalchemy import select
 from flash_grpo.errors import InputError
 from flash_grpo_studio.app.jobs import workers
 from flash_grpo_studio.app.jobs.leases import Claim, claim
+from flash_grpo_studio.app.store.belonging import belong_together
 from flash_grpo_studio.app.store.engine import StoreUnavailable
 from flash_grpo_studio.app.store.tables import Job, Worker
 from flash_grpo_studio.worker import devices as machine
@@ -203,7 +204,8 @@ class Agent:
 
 
 def check_fit(setting: Setting, version: str, beat: float) -> None:
-    """InputError if living workers of the store run another version, or use another workspace."""
+    """InputError if the database belongs to another workspace, or its living workers run another version."""
+    belong_together(setting.store, setting.ground.studio, setting.ground.workspace.folder)
     strangers = _strangers(setting, version)
     if not strangers:
         return
@@ -227,11 +229,4 @@ def _strangers(setting: Setting, version: str) -> dict[str, tuple[int, str]]:
             workers.check_version(version, worker.version)
         except InputError as error:
             found[worker.id] = (worker.beat, str(error))
-            continue
-        if worker.facts.get("studio", ground.studio) != ground.studio:
-            found[worker.id] = (
-                worker.beat,
-                f"the workspace {ground.workspace.folder} is not the one that the worker on {worker.host} uses; all "
-                "machines must share one folder: give it with --workspace",
-            )
     return found

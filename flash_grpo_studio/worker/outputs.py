@@ -94,7 +94,7 @@ def _scoring(session: Session, ground: Ground, job: Job, claim: Claim, result: M
         row = session.scalar(select(Video).where(Video.id == wanted["id"]).with_for_update())
         found = scores.get(ground.workspace.relative(ground.workspace.inside(wanted["path"])))
         if row is not None and found and (row.owner_id == owner.id or owner.role == "admin"):
-            row.scores = {**row.scores, **found}
+            row.scores = {**found, **row.scores}  # what its run measured, on frames and not on the file, stays
 
 
 def _normalisation(session: Session, ground: Ground, job: Job, claim: Claim, result: Mapping[str, Any]) -> None:

@@ -171,7 +171,7 @@ def test_a_worker_with_another_workspace_is_refused(parts: Parts, tmp_path: Path
     elsewhere = replace(parts, workspace=Workspace(tmp_path / "elsewhere"))
     with working(parts, scripted()) as running:
         wait(lambda: running.agent.worker_id)
-        match = "all machines must share one folder"
+        match = "all parts of a studio must share one folder"
         with pytest.raises(InputError, match=match), working(elsewhere, scripted()) as stranger:
             stranger.thread.join(10)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from flash_grpo_studio.app.jobs.dispatch import Dispatch
 from flash_grpo_studio.app.jobs.service import JobService
 from flash_grpo_studio.app.jobs.workers import Watch
 from flash_grpo_studio.app.settings import Settings, without_password
+from flash_grpo_studio.app.store.belonging import belong_together
 from flash_grpo_studio.app.store.curves import Curves
 from flash_grpo_studio.app.store.engine import Store, StoreUnavailable
 from flash_grpo_studio.app.store.migrate import upgrade
@@ -36,7 +38,7 @@ class Studio:
     def __init__(self, settings: Settings, limits: Limits) -> None:
         self.settings, self.limits = settings, limits
         self.workspace = Workspace(settings.workspace)
-        self.workspace.prepare()
+        self.token = self.workspace.prepare()
         self.store = Store(settings.database_url)
         self.dispatch = Dispatch(settings.broker_url)
         self.jobs = JobService(self.store, self.workspace, self.dispatch.announce)
@@ -72,7 +74,9 @@ class Housekeeping:
 
     def prepare(self) -> None:
         """Bring the tables to this version; raises StoreUnavailable or InputError."""
-        upgrade(self.studio.store)
+        studio = self.studio
+        upgrade(studio.store)
+        belong_together(studio.store, studio.token, studio.workspace.folder)
         self.ready = True
 
     def start(self) -> None:
@@ -138,7 +142,9 @@ class Housekeeping:
             self.broker_ok, self.broker = True, "answers"
 
     def _clear_uploads(self) -> None:
-        """Remove what uploads that were cut off have left."""
+        """Remove what uploads and deletions that were cut off have left."""
         for part in (self.studio.workspace.folder / "uploads").glob(".*.part"):
             if part.stat().st_mtime < time.time() - OLD_PART_SECONDS:
                 part.unlink(missing_ok=True)
+        for folder in (self.studio.workspace.folder / "trash").iterdir():
+            shutil.rmtree(folder)  # of a job whose deletion was cut off after its row was gone

@@ -6,7 +6,7 @@ import logging
 import threading
 
 from fastapi import FastAPI
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -64,6 +64,10 @@ class Pages:
         """Serve one request."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
+            return
+        if scope["path"].startswith("/api/"):
+            said = f"the API has no {scope['method']} {scope['path']}; /docs lists what it has"
+            await JSONResponse({"error": {"code": "not_found", "message": said}}, 404)(scope, receive, send)
             return
         path = scope["path"].rstrip("/") or "/"
         page = path in ADDRESSES

@@ -24,6 +24,14 @@ class Table(DeclarativeBase):
     type_annotation_map = {dict[str, Any]: JSON, list[str]: JSON, list[Any]: JSON}  # noqa: RUF012
 
 
+class Fact(Table):
+    """What is true of the studio as a whole; `workspace` holds the token of the one folder it works with."""
+
+    __tablename__ = "facts"
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    value: Mapped[str] = mapped_column(String(4000))
+
+
 class User(Table):
     """A person; without a password hash nobody can log in as this user (the implicit admin of a loopback studio)."""
 

@@ -11,6 +11,12 @@ depends_on = None
 
 def upgrade() -> None:
     op.create_table(
+        "facts",
+        sa.Column("name", sa.String(length=64), nullable=False),
+        sa.Column("value", sa.String(length=4000), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
         "users",
         sa.Column("id", sa.String(length=32), nullable=False),
         sa.Column("name", sa.String(length=64), nullable=False),
@@ -358,3 +364,4 @@ def downgrade() -> None:
 
     op.drop_table("workers")
     op.drop_table("users")
+    op.drop_table("facts")
