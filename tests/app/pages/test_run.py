@@ -155,6 +155,7 @@ def test_the_charts_show_what_was_measured_and_go_on_by_themselves(served: Serve
         "document.querySelector('[data-key=evaluation-colorfulness] canvas').ariaLabel.endsWith('0.3')"
     )
     page.locator('[data-key="reward-colorfulness"] .fg-data summary').click()
+    page.wait_for_selector('[data-key="reward-colorfulness"] .fg-data tbody tr:nth-child(8)')  # filled once it is open
     rows = page.locator('[data-key="reward-colorfulness"] .fg-data tr').all_inner_texts()
     assert [row.split() for row in rows[1:]] == [[str(n), str(n / 100)] for n in range(1, 9)]
     page.locator('[data-key="reward-colorfulness"] canvas').focus()
