@@ -56,7 +56,7 @@ class Pages:
             from flash_grpo_studio.app.pages.shell import gradio_app
 
             self._inner = gradio_app()
-        except Exception:
+        except Exception:  # whatever it is, the API goes on, and every page says that the log has the reason
             self._failed = True
             log.exception("the pages cannot be loaded")
 

@@ -49,7 +49,7 @@ def test_one_idempotency_key_makes_one_job_also_for_clients_at_once(parts: Parts
         ({"overrides": {"updates": 0}}, "updates"),
         ({"overrides": {"prompts": "/etc/passwd"}}, "built-in sets"),
         ({"overrides": {"heldout_prompts": "../../secret.txt"}}, "built-in sets"),
-        ({"overrides": {"model": "/root/models"}}, "built-in model"),
+        ({"overrides": {"model": "/srv/models"}}, "built-in model"),
         ({"rewards": {"os:system": 1.0}}, "only an administrator"),
         ({"rewards": {"sharpnes": 1.0}}, "did you mean 'sharpness'"),
         ({"rewards": {"sharpness": 1.0}, "overrides": {"rewards": {"flicker": 1.0}}}, "twice"),
