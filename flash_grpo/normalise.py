@@ -20,6 +20,7 @@ from av.error import FFmpegError
 from flash_grpo.errors import InputError
 from flash_grpo.files import atomic_path, make_folder
 from flash_grpo.task import Task
+from flash_grpo.video import Mp4Writer, key_distance
 
 MAX_BYTES = 2 * 2**30
 MAX_SECONDS = 600.0
@@ -37,7 +38,6 @@ FORMATS = (
     "m4v,mxf,nut,yuv4mpegpipe,wtv,rm,dv,h263,swf"
 )
 _OPEN = {"format_whitelist": FORMATS, "protocol_whitelist": "file", "max_pixels": str(MAX_PIXELS)}
-_X264 = "threads=1:lookahead-threads=1:colorprim=bt709:transfer=bt709:colormatrix=bt709:range=tv"
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,11 @@ def open_video(path: Path) -> InputContainer:
 def inspect(path: Path) -> Source:
     """What a file says of its video, held to the limits, without decoding more than finding that out takes."""
     with open_video(path) as container:
-        return _claims(path, container)
+        return claims(path, container)
 
 
-def _claims(path: Path, container: InputContainer) -> Source:
+def claims(path: Path, container: InputContainer) -> Source:
+    """What an open file says of its video, held to the limits."""
     if not container.streams.video:
         raise InputError(f"cannot read {path} as a video: it holds no video stream; choose another file")
     stream = container.streams.video[0]
@@ -189,13 +190,13 @@ def normalise(path: Path, output: Path, task: Task, fps: float | None = None, ma
     task.progress("normalise", 0, 1)
     make_folder(output.parent)
     with open_video(path) as container, atomic_path(output) as temporary:
-        source = _claims(path, container)
+        source = claims(path, container)
         rate = Fraction(fps or _usable(source.fps)).limit_denominator(1001)
         writer: _Writer | None = None
         try:
             for frame in frames_of(path, container):
                 if writer is None:
-                    writer = _Writer(temporary, frame, rate, max_side, _pixel_shape(container))
+                    writer = _Writer(temporary, frame, rate, max_side, pixel_shape(container))
                 writer.write(frame)
                 _tell(task, source, frame)
             if writer is None:
@@ -238,7 +239,7 @@ def _plain(source: Source) -> dict[str, Any]:
     return {**vars(source), "path": str(source.path)}
 
 
-def _pixel_shape(container: InputContainer) -> Fraction:
+def pixel_shape(container: InputContainer) -> Fraction:
     """Width of a pixel over its height."""
     shape = container.streams.video[0].sample_aspect_ratio
     return Fraction(shape) if shape and Fraction(1, 10) <= shape <= 10 else Fraction(1)
@@ -259,22 +260,13 @@ class _Writer:
     """Resamples, turns, scales and pads frames, and encodes them."""
 
     def __init__(self, path: Path, first: av.VideoFrame, rate: Fraction, max_side: int | None, shape: Fraction) -> None:
-        self.count, self.rate = 0, rate
+        self.rate = rate
         self._size, self._format = (first.width, first.height), first.format.name
         turn = round(first.rotation / 90) % 4  # quarter turns against the clock
         self.picture = fitted(first.width, first.height, shape, turn % 2 == 1, max_side)
         self._graph = self._filters(first, turn)
-        self._container = av.open(
-            str(path), "w", format="mp4", options={"movflags": "+faststart", "fflags": "+bitexact"}
-        )
-        stream = self._container.add_stream("libx264", rate=rate)
-        stream.width, stream.height = self.picture.padded
-        stream.pix_fmt, stream.time_base = "yuv420p", 1 / rate
-        self.key_every = max(1, min(12, int(rate / 2)))
-        keys = f"keyint={self.key_every}:min-keyint=1:scenecut=0"
-        stream.options = {"crf": "18", "preset": "medium", "x264-params": f"{_X264}:{keys}"}
-        stream.codec_context.flags |= av.codec.context.Flags.bitexact
-        self._stream = stream
+        self.key_every = key_distance(rate)
+        self._file = Mp4Writer(path, *self.picture.padded, rate, crf=18, key_every=self.key_every)
 
     def _filters(self, first: av.VideoFrame, turn: int) -> av.filter.Graph:
         width, height = self.picture.padded
@@ -314,7 +306,7 @@ class _Writer:
         """Encode what is still held."""
         self._graph.push(None)
         self._drain()
-        self._container.mux(self._stream.encode(None))
+        self._file.finish()
 
     def _drain(self) -> None:
         while True:
@@ -323,14 +315,16 @@ class _Writer:
             except (av.error.BlockingIOError, av.error.EOFError):
                 return
             assert isinstance(frame, av.VideoFrame)
-            frame.pts, frame.time_base = self.count, 1 / self.rate
-            frame.pict_type = av.video.frame.PictureType.NONE  # else a key frame of the source becomes one here
-            self._container.mux(self._stream.encode(frame))
-            self.count += 1
+            self._file.write(frame)
+
+    @property
+    def count(self) -> int:
+        """Frames written so far."""
+        return self._file.count
 
     def close(self) -> None:
         """Close the file."""
-        self._container.close()
+        self._file.close()
 
     def facts(self) -> dict[str, Any]:
         """What was written."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flash_grpo.errors import InputError
 from flash_grpo.events import Record, read_events
 from flash_grpo.files import write_atomic
+from flash_grpo.lettering import font_for, one_line, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,6 +36,7 @@ def contact_sheet(
     path: Path,
     frames_shown: int = 4,
     scores: Sequence[Mapping[str, tuple[float, float]]] | None = None,
+    headings: tuple[str, str] = ("Before", "After"),
 ) -> None:
     """Write a PNG with one row per prompt: frames before, a gap, the same frames after.
 
@@ -45,22 +47,23 @@ def contact_sheet(
         raise InputError("expected at least one pair of videos for a contact sheet, got none; set videos_saved above 0")
     from PIL import Image, ImageDraw
 
-    caption_font, heading_font = _font(_CAPTION), _font(_HEADING)
+    captions = [one_line(caption) for caption, _, _ in pairs]
+    caption_font, heading_font = font_for("".join(captions) + "→…", _CAPTION), font_for("".join(headings), _HEADING)
     shown = min(frames_shown, len(pairs[0][1]))
     cell_width = max(_CELL, round(_CELL * pairs[0][1].shape[2] / pairs[0][1].shape[1]))
     strip = shown * cell_width + (shown - 1) * _GAP
     width = 2 * _MARGIN + 2 * strip + _MIDDLE
     texts = [
         _caption_lines(caption, scores[index] if scores else {}, width - 2 * _MARGIN, caption_font)
-        for index, (caption, _, _) in enumerate(pairs)
+        for index, caption in enumerate(captions)
     ]
     line = _CAPTION + 5
     row_heights = [len(lines) * line + _CELL + 18 for lines in texts]
     sheet = Image.new("RGB", (width, _MARGIN + _HEADING + 14 + sum(row_heights) + _MARGIN // 2), PAPER)
     draw = ImageDraw.Draw(sheet)
     after_left = _MARGIN + strip + _MIDDLE
-    draw.text((_MARGIN, _MARGIN // 2), "Before", INK, heading_font)
-    draw.text((after_left, _MARGIN // 2), "After", VALIDATION, heading_font)
+    for left, heading, color in ((_MARGIN, headings[0], INK), (after_left, headings[1], VALIDATION)):
+        draw.text((left, _MARGIN // 2), "".join(wrapped(one_line(heading), strip, 1, heading_font)), color, heading_font)
     top = _MARGIN + _HEADING + 10
     for (caption, before, after), lines, height in zip(pairs, texts, row_heights, strict=True):
         if before.shape != after.shape:
@@ -75,14 +78,6 @@ def contact_sheet(
     buffer = BytesIO()
     sheet.save(buffer, "PNG")
     write_atomic(path, buffer.getvalue())
-
-
-def _font(size: int) -> ImageFont.FreeTypeFont:
-    """The font that matplotlib ships: the same on every machine, with the letters of most alphabets."""
-    import matplotlib
-    from PIL import ImageFont
-
-    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), size)
 
 
 def _paste_strip(sheet: Image.Image, video: Frames, shown: int, corner: tuple[int, int], cell_width: int) -> None:
@@ -101,27 +96,10 @@ def _caption_lines(
     caption: str, scores: Mapping[str, tuple[float, float]], width: int, font: ImageFont.FreeTypeFont
 ) -> list[str]:
     """The caption in at most two lines that fit, then one line of scores if there are any."""
-    lines = _wrapped(caption, width, 2, font) or [""]
+    lines = wrapped(caption, width, 2, font) or [""]
     if scores:
         text = "   ".join(f"{name} {_number(old)} → {_number(new)}" for name, (old, new) in scores.items())
-        lines += _wrapped(text, width, 1, font)
-    return lines
-
-
-def _wrapped(text: str, width: int, most: int, font: ImageFont.FreeTypeFont) -> list[str]:
-    """`text` in at most `most` lines no wider than `width` pixels, cut with an ellipsis where it must be."""
-    lines: list[str] = []
-    rest = text
-    while rest and len(lines) < most:
-        last = len(lines) == most - 1
-        if font.getlength(rest) <= width:
-            return [*lines, rest]
-        room = width - font.getlength(" …") if last else width
-        fitting = next(n for n in range(len(rest), 0, -1) if n == 1 or font.getlength(rest[:n]) <= room)
-        cut = rest.rfind(" ", 1, fitting + 1)
-        cut = cut if cut > 0 else fitting
-        lines.append(rest[:cut].rstrip() + (" …" if last else ""))
-        rest = rest[cut:].lstrip()
+        lines += wrapped(text, width, 1, font)
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Literal
@@ -22,7 +23,6 @@ SHOWN_AT_LEAST = 256
 
 # One thread: the same frames give the same bytes on every machine. Colours are tagged, so no player guesses a matrix.
 _X264 = "threads=1:lookahead-threads=1:colorprim=bt709:transfer=bt709:colormatrix=bt709:range=tv"
-_CONTAINER = {"movflags": "+faststart", "fflags": "+bitexact"}
 _RESAMPLING = {"nearest": Image.Resampling.NEAREST, "lanczos": Image.Resampling.LANCZOS}
 
 
@@ -50,20 +50,59 @@ def write_mp4(
     """
     _check(frames, fps, scale)
     shown = enlarge(np.ascontiguousarray(frames), scale, method)
-    rate = Fraction(fps).limit_denominator(1001)
-    with atomic_path(path) as temporary, av.open(str(temporary), "w", options=_CONTAINER) as container:
-        stream = container.add_stream("libx264", rate=rate)
-        stream.width, stream.height, stream.pix_fmt = shown.shape[2], shown.shape[1], "yuv420p"
+    with atomic_path(path) as temporary:
+        writer = Mp4Writer(temporary, shown.shape[2], shown.shape[1], Fraction(fps).limit_denominator(1001), crf=16)
+        with closing(writer):
+            for image in shown:
+                writer.write(yuv420(image))
+            writer.finish()
+
+
+def yuv420(image: npt.NDArray[np.uint8]) -> av.VideoFrame:
+    """An RGB picture [H,W,3] as H.264 takes it."""
+    frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+    return frame.reformat(format="yuv420p", dst_colorspace=Colorspace.ITU709)
+
+
+def key_distance(rate: Fraction) -> int:
+    """Frames between key frames of a video that players seek in: half a second at most, and never more than 12."""
+    return max(1, min(12, int(rate / 2)))
+
+
+class Mp4Writer:
+    """Encodes frames one by one: H.264, yuv420p, constant rate, index at the front once it is closed.
+
+    crf: x264's quality, lower is better. key_every: frames between key frames; x264 chooses where it is None.
+    """
+
+    def __init__(
+        self, path: Path, width: int, height: int, rate: Fraction, crf: int, key_every: int | None = None
+    ) -> None:
+        self.count, self.rate = 0, rate
+        options = {"movflags": "+faststart", "fflags": "+bitexact"}
+        self._container = av.open(str(path), "w", format="mp4", options=options)
+        stream = self._container.add_stream("libx264", rate=rate)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         stream.time_base = 1 / rate
-        stream.options = {"crf": "16", "preset": "medium", "x264-params": _X264}
+        keys = f":keyint={key_every}:min-keyint=1:scenecut=0" if key_every is not None else ""
+        stream.options = {"crf": str(crf), "preset": "medium", "x264-params": f"{_X264}{keys}"}
         stream.codec_context.flags |= av.codec.context.Flags.bitexact
-        for index, image in enumerate(shown):
-            frame = av.VideoFrame.from_ndarray(image, format="rgb24").reformat(
-                format="yuv420p", dst_colorspace=Colorspace.ITU709
-            )
-            frame.pts, frame.time_base = index, 1 / rate
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+        self._stream = stream
+
+    def write(self, frame: av.VideoFrame) -> None:
+        """Encode the next frame, of yuv420p and the video's size, whatever time it had."""
+        frame.pts, frame.time_base = self.count, 1 / self.rate
+        frame.pict_type = av.video.frame.PictureType.NONE  # else a key frame of a source becomes one here
+        self._container.mux(self._stream.encode(frame))
+        self.count += 1
+
+    def finish(self) -> None:
+        """Encode what is still held."""
+        self._container.mux(self._stream.encode(None))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._container.close()
 
 
 def _check(frames: Frames, fps: float, scale: int) -> None:
