@@ -35,7 +35,7 @@ class EvaluationSet:
 
     def noise(self, index: int, shape: Sequence[int]) -> torch.Tensor:
         """The starting noise of one prompt, the same in every run."""
-        return gaussian(shape, noise_seed(EVALUATION_SEED, 0, index, 0, "evaluation"))
+        return gaussian(shape, evaluation_noise(EVALUATION_SEED, index))
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,11 @@ class EvaluationResult:
 
     scores: Mapping[str, torch.Tensor]
     videos: Sequence[np.ndarray[Any, np.dtype[np.uint8]]]
+
+
+def evaluation_noise(seed: int, place: int) -> int:
+    """The seed of the starting noise of the prompt at a place of its set; equal ones make two videos comparable."""
+    return noise_seed(seed, 0, place, 0, "evaluation")
 
 
 @torch.no_grad()

@@ -15,11 +15,11 @@ import torch
 from flash_grpo.checkpoint import PREFIX, choose_checkpoint, load_weights, put_weights
 from flash_grpo.config import RunConfig, load_config
 from flash_grpo.errors import InputError, unknown_name
-from flash_grpo.evaluate import deploy, to_uint8
+from flash_grpo.evaluate import deploy, evaluation_noise, to_uint8
 from flash_grpo.files import make_folder, write_atomic
 from flash_grpo.models.base import TextEmbeddings, VideoModel
 from flash_grpo.models.registry import load_model
-from flash_grpo.noise import gaussian, noise_seed
+from flash_grpo.noise import gaussian
 from flash_grpo.prompts import Prompt, cut_warning, load_prompts
 from flash_grpo.rewards.base import VideoBatch
 from flash_grpo.rewards.scoring import RewardSet
@@ -164,7 +164,7 @@ def _shots(config: RunConfig, order: Order) -> tuple[list[Prompt], list[Shot]]:
     if twice is not None:
         raise InputError(f"expected each prompt once, got {twice!r} twice; leave one out or give it another id")
     shots = [
-        Shot(prompt, row, seed, noise_seed(seed, 0, place.get(prompt.text, 0), 0, "evaluation"))
+        Shot(prompt, row, seed, evaluation_noise(seed, place.get(prompt.text, 0)))
         for row, prompt in enumerate(prompts)
         for seed in dict.fromkeys(order.seeds)
     ]
@@ -258,4 +258,5 @@ class _Studio:
         name = shot.name(side)
         write_mp4(self.output / name, video, self.config.fps, scale=display_scale(*video.shape[1:3]))
         found = {"path": name, "side": side, "prompt": shot.prompt.text, "id": shot.prompt.id, "seed": shot.seed}
+        found["noise"] = shot.noise
         return {**found, "scores": dict(scores)} if self.rewards is not None else found

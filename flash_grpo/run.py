@@ -22,6 +22,7 @@ from flash_grpo.evaluate import (
     EvaluationSet,
     compare,
     evaluate,
+    evaluation_noise,
     save_videos,
     video_name,
 )
@@ -208,7 +209,9 @@ class Run:
             return
         self.guard()
         files = save_videos(self.folder, update, chosen.prompts, result.videos, self.config.fps)
-        write_scores(self.folder, update, chosen.split, chosen.prompts, EVALUATION_SEED, Scores(result.scores, nfe))
+        noise = [evaluation_noise(EVALUATION_SEED, place) for place in range(len(chosen.prompts))]
+        scores = Scores(result.scores, nfe)
+        write_scores(self.folder, update, chosen.split, chosen.prompts, EVALUATION_SEED, noise, scores)
         self.emit(Samples(update, files))
 
 

@@ -26,12 +26,21 @@ def scores_file(folder: Path, update: int, split: str) -> Path:
     return folder / "videos" / f"{update:06d}" / f"scores-{split}.json"
 
 
-def write_scores(folder: Path, update: int, split: str, prompts: Sequence[Prompt], seed: int, scores: Scores) -> None:
-    """Write one evaluation's scores; a float32 comes back exactly."""
+def write_scores(
+    folder: Path,
+    update: int,
+    split: str,
+    prompts: Sequence[Prompt],
+    seed: int,
+    noise: Sequence[int],
+    scores: Scores,
+) -> None:
+    """Write one evaluation's scores, and the seed of each video's starting noise; a float32 comes back exactly."""
     document = {
         "update": update,
         "split": split,
         "seed": seed,
+        "noise": list(noise),
         "nfe": scores.nfe,
         "prompts": [{"id": prompt.id, "text": prompt.text} for prompt in prompts],
         "rewards": {name: values.tolist() for name, values in scores.rewards.items()},

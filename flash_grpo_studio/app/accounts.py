@@ -30,7 +30,6 @@ from flash_grpo_studio.app.store.tables import (
     Role,
     User,
     Video,
-    Vote,
 )
 
 if TYPE_CHECKING:
@@ -174,7 +173,6 @@ class Accounts:
                     f"{user.name} still owns {', '.join(left)}; delete these first, or only take every way in by "
                     "revoking the user's password and tokens"
                 )
-            session.execute(delete(Vote).where(Vote.user_id == user_id))
             session.delete(user)
             tell(session, None, "user_removed", by, user=user_id, name=user.name)
 

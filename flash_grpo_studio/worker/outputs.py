@@ -74,6 +74,8 @@ def _preview(session: Session, ground: Ground, job: Job, claim: Claim, result: M
             prompt_id=video.get("id"),
             prompt=video.get("prompt"),
             seed=video.get("seed"),
+            strength=video.get("strength"),
+            noise=video.get("noise"),
             scores=video.get("scores", {}),
         )
         found.append(facts)

@@ -158,7 +158,7 @@ class Tail:
 
 
 def describe_videos(run: Path, relative: str, record: Record) -> list[VideoFacts]:
-    """What is known of the videos of a `samples` event: prompt, seed and scores from scores-SPLIT.json beside them."""
+    """What is known of the videos of a `samples` event: prompt, seed, noise and scores from their scores-SPLIT.json."""
     found = []
     documents: dict[Path, list[Mapping[str, Any]]] = {}
     for file in record.data.get("files", ()):
@@ -193,7 +193,7 @@ def _changed(file: Path) -> float:
 
 
 def _facts(document: Mapping[str, Any], stem: str) -> dict[str, Any]:
-    """Prompt, seed and scores of the video with this name, which is PROMPT_ID-SEED; empty if it is not in here."""
+    """Prompt, seed, noise and scores of the video with this name, PROMPT_ID-SEED; empty if it is not in here."""
     seed = document.get("seed")
     prompts = document.get("prompts", [])
     row = next((row for row, prompt in enumerate(prompts) if f"{prompt['id']}-{seed}" == stem), None)
@@ -202,7 +202,9 @@ def _facts(document: Mapping[str, Any], stem: str) -> dict[str, Any]:
     scores = {name: float(values[row]) for name, values in document.get("rewards", {}).items() if row < len(values)}
     prompt = prompts[row]
     text = str(prompt["text"])[:4000]
-    return {"prompt_id": str(prompt["id"])[:200], "prompt": text, "seed": seed, "scores": scores}
+    noise = document.get("noise", [])  # runs of older versions did not write it down
+    facts = {"prompt_id": str(prompt["id"])[:200], "prompt": text, "seed": seed, "scores": scores}
+    return {**facts, "noise": int(noise[row]) if row < len(noise) else None}
 
 
 def _size(path: Path) -> int:

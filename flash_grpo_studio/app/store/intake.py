@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from flash_grpo.events import Record
 from flash_grpo_studio.app.store.metrics import Point, drop_points, flatten, insert_of, put_points
-from flash_grpo_studio.app.store.tables import Attempt, Checkpoint, Event, Job, Video, new_id
+from flash_grpo_studio.app.store.tables import Attempt, Checkpoint, Event, Job, Video, new_id, new_revision
 
 ENDINGS = ("finished", "failed")
 _COUNTED = ("progress", "metrics")
@@ -30,6 +30,8 @@ class VideoFacts:
     prompt: str | None = None
     seed: int | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
+    strength: float | None = None
+    noise: int | None = None
 
 
 DescribeVideos = Callable[[Record], Sequence[VideoFacts]]
@@ -149,6 +151,9 @@ def put_videos(session: Session, job: Job, videos: Sequence[VideoFacts]) -> None
             "prompt_id": video.prompt_id,
             "prompt": video.prompt,
             "seed": video.seed,
+            "strength": video.strength,
+            "noise": video.noise,
+            "revision": new_revision(),
             "scores": dict(video.scores),
         }
         for video in videos

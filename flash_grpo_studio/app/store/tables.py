@@ -18,6 +18,11 @@ def new_id() -> str:
     return secrets.token_hex(8)
 
 
+def new_revision() -> int:
+    """A random number for a row as it is now; so many of them can be summed in 63 bits that a table holds rows."""
+    return secrets.randbits(40)
+
+
 class Table(DeclarativeBase):
     """Base of all tables."""
 
@@ -203,7 +208,11 @@ class Checkpoint(Table):
 
 
 class Video(Table):
-    """A video of a job, of an upload (job_id None) or of a preview; update 0 is before alignment."""
+    """A video of a job, of an upload (job_id None) or of a preview; update 0 is before alignment.
+
+    strength: of the adapter in a preview, None is as it was trained. noise: seed of the starting noise, None where it
+    was not recorded. revision: random and new with every change, so that a sum tells whether any of many rows changed.
+    """
 
     __tablename__ = "videos"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
@@ -214,12 +223,18 @@ class Video(Table):
     prompt_id: Mapped[str | None] = mapped_column(String(200))
     prompt: Mapped[str | None] = mapped_column(String(4000))
     seed: Mapped[int | None] = mapped_column(BigInteger)
+    strength: Mapped[float | None]
+    noise: Mapped[int | None] = mapped_column(BigInteger)
     path: Mapped[str] = mapped_column(String(1000))
     bytes: Mapped[int] = mapped_column(BigInteger, default=0)
     scores: Mapped[dict[str, Any]] = mapped_column(default=dict)
     created: Mapped[float] = mapped_column(default=time.time)
+    revision: Mapped[int] = mapped_column(BigInteger, default=new_revision, onupdate=new_revision)
 
-    __table_args__ = (UniqueConstraint("job_id", "path", name="uq_videos_path"),)
+    __table_args__ = (
+        UniqueConstraint("job_id", "path", name="uq_videos_path"),
+        Index("ix_videos_side", "job_id", "update", "revision"),
+    )
 
 
 class File(Table):
@@ -284,17 +299,37 @@ class BaseModelEntry(Table):
     created: Mapped[float] = mapped_column(default=time.time)
 
 
-class Vote(Table):
-    """One person's judgement of a blind pair: choice is first, second, tie, bad (both) or skip."""
+class Ballot(Table):
+    """A blind pair shown to one person, and once `choice` is given, the vote: left, right, tie, bad (both) or skip.
 
-    __tablename__ = "votes"
+    first_side, second_side: in the order of their texts, so that whichever a person calls before, his vote counts for
+    the same two; first_is_before tells what he called so. It outlives its videos: key, prompt and seed name the pair.
+    private: whether a video is of somebody's own preview, whose prompt others must not read.
+    """
+
+    __tablename__ = "ballots"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
-    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
-    first_video_id: Mapped[str] = mapped_column(ForeignKey("videos.id", ondelete="CASCADE"), index=True)
-    second_video_id: Mapped[str] = mapped_column(ForeignKey("videos.id", ondelete="CASCADE"), index=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"))
+    first_side: Mapped[str] = mapped_column(String(80))
+    second_side: Mapped[str] = mapped_column(String(80))
+    key: Mapped[str] = mapped_column(String(40))
+    prompt: Mapped[str] = mapped_column(String(4000))
+    seed: Mapped[int] = mapped_column(BigInteger)
+    first_video_id: Mapped[str | None] = mapped_column(ForeignKey("videos.id", ondelete="SET NULL"), index=True)
+    second_video_id: Mapped[str | None] = mapped_column(ForeignKey("videos.id", ondelete="SET NULL"), index=True)
+    private: Mapped[bool] = mapped_column(default=False)
+    first_is_before: Mapped[bool]
     first_on_left: Mapped[bool]
-    choice: Mapped[str] = mapped_column(String(16))
+    choice: Mapped[str | None] = mapped_column(String(16))
+    undone: Mapped[bool] = mapped_column(default=False)
+    revealed: Mapped[bool] = mapped_column(default=False)
     created: Mapped[float] = mapped_column(default=time.time)
+    chosen: Mapped[float | None]
+
+    __table_args__ = (
+        UniqueConstraint("user_id", "first_side", "second_side", "key", name="uq_ballots_pair"),
+        Index("ix_ballots_sides", "first_side", "second_side"),
+    )
 
 
 class Worker(Table):

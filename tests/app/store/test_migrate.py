@@ -27,7 +27,7 @@ def test_migrations_make_exactly_the_tables_of_the_code(database_url: str) -> No
     upgrade(store)
     assert differences(store) == []
     with store.writing() as session:
-        session.execute(text("ALTER TABLE votes ADD COLUMN unknown INTEGER"))
+        session.execute(text("ALTER TABLE ballots ADD COLUMN unknown INTEGER"))
     assert differences(store)  # the comparison sees a column that the code does not have
 
 
