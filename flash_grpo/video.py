@@ -46,12 +46,14 @@ def write_mp4(
 ) -> None:
     """Write frames, uint8 [F,H,W,3], as H.264, yuv420p, constant rate, index at the front; `scale` enlarges them.
 
-    Raises InputError for another dtype or shape, no frames, odd sizes, or a rate that is not positive.
+    Key frames are so close that a player reaches any frame at once. Raises InputError for another dtype or shape, no
+    frames, odd sizes, or a rate that is not positive.
     """
     _check(frames, fps, scale)
     shown = enlarge(np.ascontiguousarray(frames), scale, method)
+    rate = Fraction(fps).limit_denominator(1001)
     with atomic_path(path) as temporary:
-        writer = Mp4Writer(temporary, shown.shape[2], shown.shape[1], Fraction(fps).limit_denominator(1001), crf=16)
+        writer = Mp4Writer(temporary, shown.shape[2], shown.shape[1], rate, crf=16, key_every=key_distance(rate))
         with closing(writer):
             for image in shown:
                 writer.write(yuv420(image))

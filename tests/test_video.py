@@ -48,6 +48,14 @@ def test_a_player_finds_h264_at_a_constant_rate_with_the_index_in_front(tmp_path
     assert order.index("moov") < order.index("mdat")
 
 
+@pytest.mark.parametrize(("fps", "distance"), [(8.0, 4), (24.0, 12), (60.0, 12), (1.0, 1)])
+def test_a_key_frame_is_near_wherever_a_player_seeks(tmp_path: Path, fps: float, distance: int) -> None:
+    write_mp4(tmp_path / "a.mp4", clip(frames=30, height=64, width=64), fps)
+    with av.open(str(tmp_path / "a.mp4")) as container:
+        keys = [index for index, frame in enumerate(container.decode(video=0)) if frame.key_frame]
+    assert keys == list(range(0, 30, distance))
+
+
 def test_frames_come_back_as_they_were(tmp_path: Path) -> None:
     path = tmp_path / "a.mp4"
     write_mp4(path, clip(), 8, scale=8)
