@@ -100,6 +100,7 @@ for _command in (
     lists.presets,
     lists.models,
     lists.rewards,
+    lists.prompts,
     lists.config,
     planning.schedule,
 ):

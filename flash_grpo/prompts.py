@@ -18,9 +18,10 @@ from typing import NamedTuple
 from flash_grpo.errors import InputError, unknown_name
 
 SPLITS = ("train", "validation", "heldout")
-BUILT_IN = tuple(
-    f"{name}:{split}" for name in ("pocket", "pocket-single", "pocket-open", "starter") for split in SPLITS
-)
+SHIPPED = ("starter", "studio")
+"""Written for real models and kept by category in prompts_data/; the others are drawn from the pocket world."""
+SETS = ("pocket", "pocket-single", "pocket-open", *SHIPPED)
+BUILT_IN = tuple(f"{name}:{split}" for name in SETS for split in SPLITS)
 TEXT_COLUMNS = ("prompt", "text", "caption")
 
 # Changing a seed or a count changes which prompts a run sees, and so every published figure.
@@ -46,9 +47,20 @@ class Prompt:
     metadata: Mapping[str, object] = field(default_factory=dict)
 
 
-def load_prompts(source: str, limit: int | None = None) -> list[Prompt]:
-    """The prompts of a built-in set (`pocket:train`) or a .txt, .csv or .jsonl file, the first `limit` of them.
+@dataclass(frozen=True, slots=True)
+class BuiltInSet:
+    """Size of a built-in set by split, whole and of each category; sets of the pocket world have no categories."""
 
+    name: str
+    counts: Mapping[str, int]
+    categories: Mapping[str, Mapping[str, int]]
+
+
+def load_prompts(source: str, limit: int | None = None) -> list[Prompt]:
+    """The prompts of a built-in set or a .txt, .csv or .jsonl file, the first `limit` of them.
+
+    A built-in set is named with its split (`pocket:train`), and some categories of it alone where it has categories
+    (`studio:train:people+animals`).
     Text files hold a prompt a line; CSV a column prompt, text or caption; JSON lines an object with one of these keys.
     Other columns and keys become metadata; `id` is taken where given, else it is the file's name and the position.
     Blank lines are skipped, repeated prompts are kept (see `duplicate_warning`); a file is read up to `limit`.
@@ -56,7 +68,41 @@ def load_prompts(source: str, limit: int | None = None) -> list[Prompt]:
     """
     if limit is not None and limit < 1:
         raise InputError(f"expected a limit of at least 1 prompt, got {limit}")
-    return list(_built_in(source)[:limit]) if source in BUILT_IN else _from_file(source, limit)
+    if is_built_in(source):
+        whole, wanted = _parts(source)
+        found = (prompt for prompt in _built_in(whole) if wanted is None or prompt.metadata["category"] in wanted)
+        return list(islice(found, limit))
+    return _from_file(source, limit)
+
+
+def is_built_in(source: str) -> bool:
+    """Whether `source` names a built-in set; InputError if it names categories that the set does not have."""
+    whole, wanted = _parts(source)
+    if whole not in BUILT_IN:
+        return False
+    name = whole.partition(":")[0]
+    known = built_in_set(name).categories
+    if wanted is not None and not known:
+        raise InputError(f"the prompt set {name} has no categories, got {source!r}; name it as {whole}")
+    for category in sorted((wanted or set()) - known.keys()):
+        raise unknown_name(f"category of {name}", category, known)
+    return True
+
+
+def _parts(source: str) -> tuple[str, set[str] | None]:
+    """The set with its split, and the categories that are asked for; None stands for all."""
+    whole, _, categories = source.rpartition(":")
+    return (whole, set(categories.split("+"))) if ":" in whole else (source, None)
+
+
+@lru_cache(maxsize=len(SETS))
+def built_in_set(name: str) -> BuiltInSet:
+    """What there is of a built-in set, without drawing the pocket world's captions."""
+    if name in _COUNTS:
+        return BuiltInSet(name, dict(zip(SPLITS, _COUNTS[name], strict=True)), {})
+    counts = {split: Counter(str(p.metadata["category"]) for p in _built_in(f"{name}:{split}")) for split in SPLITS}
+    categories = {category: {split: counts[split][category] for split in SPLITS} for category in counts["train"]}
+    return BuiltInSet(name, {split: counts[split].total() for split in SPLITS}, categories)
 
 
 def duplicate_warning(key: str, prompts: Sequence[Prompt]) -> str | None:
@@ -91,9 +137,9 @@ def _short(text: str) -> str:
 
 
 @lru_cache(maxsize=len(BUILT_IN))
-def _built_in(source: str) -> tuple[Prompt, ...]:
-    name, _, split = source.partition(":")
-    return _starter(split) if name == "starter" else _pocket(name, split)
+def _built_in(whole: str) -> tuple[Prompt, ...]:
+    name, _, split = whole.partition(":")
+    return _shipped(name, split) if name in SHIPPED else _pocket(name, split)
 
 
 def _pocket(name: str, split: str) -> tuple[Prompt, ...]:
@@ -120,10 +166,12 @@ def _pocket(name: str, split: str) -> tuple[Prompt, ...]:
     )
 
 
-def _starter(split: str) -> tuple[Prompt, ...]:
-    file = resources.files("flash_grpo") / "prompts_data" / "starter.jsonl"
+def _shipped(name: str, split: str) -> tuple[Prompt, ...]:
+    file = resources.files("flash_grpo") / "prompts_data" / f"{name}.jsonl"
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return tuple(Prompt(row["id"], row["prompt"], {"theme": row["theme"]}) for row in rows if row["split"] == split)
+    return tuple(
+        Prompt(row["id"], row["prompt"], {"category": row["category"]}) for row in rows if row["split"] == split
+    )
 
 
 def _from_file(source: str, limit: int | None) -> list[Prompt]:

@@ -131,6 +131,22 @@ def test_lists_mark_what_was_never_run(monkeypatch: pytest.MonkeyPatch, capsys: 
             assert ("(unverified)" in line) is not entry["verified"], entry["name"]
 
 
+def test_prompt_sets_are_listed_and_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert flash_grpo("prompts", monkeypatch=monkeypatch) == 0
+    table = capsys.readouterr().out
+    assert "studio" in table and "food (30)" in table
+    flash_grpo("prompts", "--json", monkeypatch=monkeypatch)
+    studio = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}["studio"]
+    assert studio["counts"]["train"] == 12 * studio["categories"]["food"]["train"]
+    flash_grpo("prompts", "studio:heldout:food", monkeypatch=monkeypatch)
+    texts = capsys.readouterr().out.splitlines()
+    flash_grpo("prompts", "studio:heldout:food", "--json", monkeypatch=monkeypatch)
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["prompt"] for row in rows] == texts and len(texts) == studio["categories"]["food"]["heldout"]
+    assert flash_grpo("prompts", "studio:train:foood", monkeypatch=monkeypatch) == 2
+    assert "did you mean 'food'" in capsys.readouterr().err
+
+
 def test_models_and_presets_name_each_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

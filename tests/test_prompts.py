@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import tracemalloc
+from collections import Counter
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
+from flash_grpo.config import build_config
 from flash_grpo.errors import InputError
 from flash_grpo.models.pocket import world
-from flash_grpo.prompts import BUILT_IN, Prompt, cut_warning, duplicate_warning, load_prompts
+from flash_grpo.prompts import (
+    BUILT_IN,
+    SETS,
+    SPLITS,
+    Prompt,
+    built_in_set,
+    cut_warning,
+    duplicate_warning,
+    is_built_in,
+    load_prompts,
+)
 
 
 def texts(source: str) -> set[str]:
@@ -24,6 +38,7 @@ def texts(source: str) -> set[str]:
         ("pocket-single", (3000, 200, 400)),
         ("pocket-open", (1200, 60, 140)),
         ("starter", (48, 16, 64)),
+        ("studio", (240, 48, 72)),
     ],
 )
 def test_splits_are_unique_and_disjoint(name: str, counts: tuple[int, int, int]) -> None:
@@ -51,8 +66,83 @@ def test_built_in_sets_are_the_same_every_time_and_limits_take_the_first(source:
     assert everything[0].id == f"{source.replace(':', '-')}-000000"
 
 
-def test_the_first_starter_prompts_cover_every_theme() -> None:
-    assert len({prompt.metadata["theme"] for prompt in load_prompts("starter:train", 8)}) == 8
+@pytest.mark.parametrize("name", ["starter", "studio"])
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_first_prompts_cover_every_category(name: str, split: str) -> None:
+    """A limit, as evaluations have one, keeps the mix."""
+    categories = built_in_set(name).categories
+    first = load_prompts(f"{name}:{split}", len(categories))
+    assert [prompt.metadata["category"] for prompt in first] == list(categories)
+
+
+def test_the_prompts_for_real_models_are_many_of_every_category_and_evenly_split() -> None:
+    known = built_in_set("studio")
+    assert sum(known.counts.values()) >= 300 and len(known.categories) >= 10
+    for category, sizes in known.categories.items():
+        assert sum(sizes.values()) >= 20, f"{category} holds only {sizes}"
+        assert sizes == next(iter(known.categories.values())), f"{category} is split differently"
+
+
+def near(texts: list[str], limit: float = 0.6) -> list[tuple[str, str]]:
+    """Pairs of texts that share more than `limit` of their words."""
+    words = [(text, set(re.findall(r"[a-z0-9']+", text.lower()))) for text in texts]
+    return [(one, two) for (one, a), (two, b) in combinations(words, 2) if len(a & b) >= limit * len(a | b)]
+
+
+def test_no_two_prompts_for_real_models_are_nearly_the_same() -> None:
+    everything = [
+        prompt.text for name in ("starter", "studio") for split in SPLITS for prompt in load_prompts(f"{name}:{split}")
+    ]
+    assert not near(everything)
+    copy = everything[5].replace("a ", "the ")
+    assert near([*everything, copy]) == [(everything[5], copy)]
+
+
+def test_the_prompts_for_real_models_are_never_cut() -> None:
+    """A token stands for one sign at least, so a text has no more tokens than signs, and two that begin and end it."""
+    limit = build_config("wan2.1-1.3b").max_sequence_length
+    for split in SPLITS:
+        for prompt in load_prompts(f"studio:{split}"):
+            assert 40 <= len(prompt.text) <= limit - 2, prompt
+            assert prompt.text.isascii() and prompt.text.isprintable(), prompt
+            if prompt.metadata["category"] == "text":
+                assert re.search('"[^"]+"', prompt.text), f"no text to render is quoted in {prompt}"
+
+
+def test_some_categories_alone() -> None:
+    for split in SPLITS:
+        whole, some = load_prompts(f"studio:{split}"), load_prompts(f"studio:{split}:food+animals")
+        assert some == [prompt for prompt in whole if prompt.metadata["category"] in ("food", "animals")]
+        assert some == load_prompts(f"studio:{split}:animals+food")
+        assert load_prompts(f"studio:{split}:animals+food", 3) == some[:3]
+        counts = Counter(str(prompt.metadata["category"]) for prompt in whole)
+        assert counts == {name: sizes[split] for name, sizes in built_in_set("studio").categories.items()}
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("studio:train:peple", "unknown category of studio 'peple'; did you mean 'people'"),
+        ("studio:train:", "unknown category of studio ''; known: animals"),
+        ("studio:train:food+", "unknown category of studio ''"),
+        ("pocket:train:food", "pocket has no categories, got 'pocket:train:food'; name it as pocket:train"),
+        ("studio:trian", "did you mean 'studio:train'"),
+        ("studio:train:food:text", "unknown prompt set"),
+        ("studio", "a built-in set"),
+    ],
+)
+def test_categories_that_are_none_are_one_sentence(source: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        load_prompts(source)
+
+
+def test_sizes_are_told_without_loading() -> None:
+    for name in SETS:
+        for split in SPLITS:
+            source = f"{name}:{split}"
+            assert is_built_in(source)
+            assert built_in_set(name).counts[split] == len(load_prompts(source))
+    assert not any(map(is_built_in, ("studio", "train", "prompts.txt", "", "a:b", "studio:all")))
 
 
 def test_duplicate_lines_stay_separate_prompts(tmp_path: Path) -> None:

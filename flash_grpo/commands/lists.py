@@ -53,6 +53,45 @@ def rewards(as_json: AsJson = False) -> None:
     _list("Rewards", entries, ("name", "badge", "measures", "status"), as_json)
 
 
+def prompts(
+    source: Annotated[
+        str | None, typer.Argument(metavar="[SET]", help="Show its prompts, as studio:train or studio:train:food+text.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the built-in prompt sets with their categories, or the prompts of one."""
+    if source is not None:
+        _show_prompts(source, as_json)
+        return
+    import dataclasses
+
+    from flash_grpo.prompts import SETS, built_in_set
+
+    entries = [dataclasses.asdict(built_in_set(name)) for name in SETS]
+    if as_json:
+        print(json.dumps(entries, indent=1))
+        return
+    from rich.table import Table
+
+    table = Table("set", "training", "validation", "held-out", "categories (prompts)", title="Built-in prompt sets")
+    for entry in entries:
+        categories = (f"{name} ({sum(counts.values())})" for name, counts in entry["categories"].items())
+        table.add_row(entry["name"], *map(str, entry["counts"].values()), ", ".join(categories))
+    console().print(table, markup=False)
+
+
+def _show_prompts(source: str, as_json: bool) -> None:
+    from flash_grpo.prompts import load_prompts
+
+    found = load_prompts(source)
+    if as_json:
+        rows = [{**prompt.metadata, "id": prompt.id, "prompt": prompt.text} for prompt in found]
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    for prompt in found:
+        print(prompt.text)
+
+
 def _list(title: str, entries: Sequence[Mapping[str, Any]], columns: Iterable[str], as_json: bool) -> None:
     entries = sorted(entries, key=lambda entry: str(entry["name"]))
     if as_json:

@@ -14,6 +14,7 @@ from flash_grpo.config import RunConfig, build_config, preset_config, validate_c
 from flash_grpo.errors import InputError, unknown_name
 from flash_grpo.planning.architecture import BUILT_IN as BUILT_IN_MODELS
 from flash_grpo.prompts import BUILT_IN as BUILT_IN_PROMPTS
+from flash_grpo.prompts import is_built_in
 from flash_grpo.rewards.registry import load_card
 from flash_grpo_studio.app.jobs.access import Actor, fetch
 from flash_grpo_studio.app.jobs.change import IllegalTransition
@@ -191,7 +192,7 @@ def _checked(
     """The configuration with its model resolved; only administrators may name files of the server or modules."""
     for key in PROMPT_KEYS:
         value = getattr(config, key)
-        if value not in BUILT_IN_PROMPTS and value not in files and not actor.admin:
+        if not _built_in(key, value) and value not in files and not actor.admin:
             raise InputError(
                 f"{key}: expected one of the built-in sets ({', '.join(BUILT_IN_PROMPTS)}), got {value!r}; give your "
                 "own prompts as `prompts`, as a list or as the id of a prompt set"
@@ -211,6 +212,13 @@ def _checked(
             f"got {model!r}; download it first, by a job of kind download"
         )
     return config
+
+
+def _built_in(key: str, source: str) -> bool:
+    try:
+        return is_built_in(source)
+    except InputError as error:  # a form shows the sentence beside the field that it begins with
+        raise InputError(f"{key}: {error}") from error
 
 
 def _check_reward(actor: Actor, name: str) -> None:

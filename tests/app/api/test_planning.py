@@ -31,6 +31,29 @@ def test_catalogues_hold_what_the_command_line_lists(small_web: Web) -> None:
     assert small_web.get("/built-in-prompts", params={"name": "/etc/passwd"}).status_code == 422
 
 
+def test_built_in_prompts_by_category(small_web: Web) -> None:
+    sets = {entry["name"]: entry for entry in small_web.get("/choices").json()["built_in_prompts"]}
+    assert sets["pocket"]["categories"] == [] and sets["pocket"]["train"] == 4000
+    food = next(entry for entry in sets["studio"]["categories"] if entry["name"] == "food")
+    shown = small_web.get("/built-in-prompts", params={"name": "studio:train:food+text", "limit": 500}).json()
+    assert {prompt["category"] for prompt in shown["prompts"]} == {"food", "text"}
+    assert sum(prompt["category"] == "food" for prompt in shown["prompts"]) == food["train"]
+    (pocket,) = small_web.get("/built-in-prompts", params={"name": "pocket:train", "limit": 1}).json()["prompts"]
+    assert pocket["category"] is None
+    assert small_web.get("/built-in-prompts", params={"name": "studio:train:peple"}).status_code == 422
+
+
+def test_a_job_may_name_categories_and_a_wrong_one_is_told_beside_its_field(web: Web) -> None:
+    web.user("boss", "admin")
+    for headers in (web.user("ann"), web.token("boss", ["read", "write", "admin"])):
+        chosen = {"prompts": "studio:train:food", "heldout_prompts": "studio:heldout:food"}
+        id_ = web.submit(headers, overrides=chosen)
+        assert web.get(f"/jobs/{id_}/config", headers=headers).json()["config"]["prompts"] == "studio:train:food"
+        wrong = {"preset": "micro", "overrides": {"prompts": "studio:train:fod"}}
+        (problem,) = web.post("/validate", wrong, headers=headers).json()["problems"]
+        assert problem["field"] == "prompts" and "did you mean 'food'" in problem["message"]
+
+
 def test_a_plan_with_its_command_and_configuration(small_web: Web) -> None:
     asked = {"preset": "wan2.1-14b", "gpu": "H100", "devices": 8, "overrides": {"updates": 7, "learning_rate": 1e-5}}
     plan = small_web.post("/plan", asked).json()

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from flash_grpo.config import RunConfig, build_config, preset_config, presets
 from flash_grpo.planning.speed import gpus
-from flash_grpo.prompts import BUILT_IN
+from flash_grpo.prompts import BUILT_IN, SETS, built_in_set
 from flash_grpo.rewards.registry import available
 from flash_grpo_studio.app.api.base import subject
 from flash_grpo_studio.app.api.who import Reader
@@ -79,10 +79,32 @@ class RewardCard(BaseModel):
     requires: str | None
 
 
+class Sizes(BaseModel):
+    """How many prompts there are by split."""
+
+    train: int
+    validation: int
+    heldout: int
+
+
+class CategorySizes(Sizes):
+    """A category of a built-in prompt set."""
+
+    name: str
+
+
+class BuiltInSizes(Sizes):
+    """A built-in prompt set; `studio:train` names its training prompts, `studio:train:people+food` two categories."""
+
+    name: str
+    categories: list[CategorySizes] = Field(description="In order; sets of the pocket world have none.")
+
+
 class Choices(BaseModel):
     """Built-in prompt sets and GPUs the planner knows."""
 
-    prompt_sets: list[str]
+    prompt_sets: list[str] = Field(description="Names with their split, as a configuration uses them.")
+    built_in_prompts: list[BuiltInSizes]
     gpus: list[str]
 
 
@@ -114,6 +136,16 @@ def _rewards() -> list[RewardCard]:
     return [RewardCard(**dataclasses.asdict(card)) for card in cards]
 
 
+@cache
+def _built_in_prompts() -> list[BuiltInSizes]:
+    found = []
+    for name in SETS:
+        known = built_in_set(name)
+        categories = [CategorySizes(name=category, **sizes) for category, sizes in known.categories.items()]
+        found.append(BuiltInSizes(name=name, categories=categories, **known.counts))
+    return found
+
+
 @router.get("/presets", response_model=list[Preset], summary="Presets")
 def list_presets(actor: Reader) -> list[Preset]:
     """All presets by name."""
@@ -141,4 +173,4 @@ def get_schema(actor: Reader) -> dict[str, Any]:
 @router.get("/choices", response_model=Choices, summary="Built-in prompt sets and known GPUs")
 def list_choices(actor: Reader) -> Choices:
     """Names that a configuration or a plan may use."""
-    return Choices(prompt_sets=list(BUILT_IN), gpus=sorted(gpus()))
+    return Choices(prompt_sets=list(BUILT_IN), built_in_prompts=_built_in_prompts(), gpus=sorted(gpus()))

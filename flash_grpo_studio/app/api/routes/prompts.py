@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, defer
 
 from flash_grpo.errors import InputError, unknown_name
-from flash_grpo.prompts import BUILT_IN, load_prompts
+from flash_grpo.prompts import BUILT_IN, is_built_in, load_prompts
 from flash_grpo_studio.app.api.base import Cursor, Done, Limit, PageOf, Person, PromptSetId, Strict, subject
 from flash_grpo_studio.app.api.errors import Refused, problems
 from flash_grpo_studio.app.api.prompt_texts import (
@@ -80,11 +80,17 @@ class PromptSetEdit(Strict):
     )
 
 
+class BuiltInPrompt(PromptItem):
+    """A prompt of a built-in set."""
+
+    category: str | None = Field(None, description="Null in sets that have no categories.")
+
+
 class BuiltInPrompts(BaseModel):
     """Prompts of a built-in set."""
 
     name: str
-    prompts: list[PromptItem]
+    prompts: list[BuiltInPrompt]
 
 
 @contextmanager
@@ -122,13 +128,16 @@ def _whole(session: Session, actor: Actor, row: PromptSet) -> PromptSetView:
 @router.get("/built-in-prompts", response_model=BuiltInPrompts, summary="Prompts of a built-in set")
 def get_built_in_prompts(
     actor: Reader,
-    name: Annotated[str, Query(max_length=100, examples=["starter:train"])],
+    name: Annotated[str, Query(max_length=300, examples=["starter:train", "studio:train:people+animals"])],
     limit: Annotated[int, Query(ge=1, le=5000)] = 100,
 ) -> BuiltInPrompts:
-    """The first prompts of a set that ships with the package."""
-    if name not in BUILT_IN:
+    """The first prompts of a set that ships with the package, or of some of its categories."""
+    if not is_built_in(name):
         raise unknown_name("prompt set", name, BUILT_IN)
-    found = [PromptItem(id=prompt.id, text=prompt.text) for prompt in load_prompts(name, limit)]
+    found = [
+        BuiltInPrompt(id=prompt.id, text=prompt.text, category=prompt.metadata.get("category"))
+        for prompt in load_prompts(name, limit)
+    ]
     return BuiltInPrompts(name=name, prompts=found)
 
 
