@@ -1,4 +1,4 @@
-"""Exports of a run: one adapter file for ComfyUI and diffusers, a peft folder, or a whole merged pipeline."""
+"""Exports of a run: one adapter file for ComfyUI and diffusers, a peft folder, or whole models for either of them."""
 
 from __future__ import annotations
 
@@ -27,28 +27,15 @@ from flash_grpo.export_files import (
     write_record,
     write_tensors,
 )
+from flash_grpo.export_native import refuse_unfit, sketch, write_autoencoder, write_denoiser
 from flash_grpo.models.folder import DENOISER, INDEX, base_folder, content_hash, denoiser_files, licence, public_name
 from flash_grpo.models.registry import BUILT_IN
+from flash_grpo.native import LAYERS
 
 HOW_TO = "README.md"
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _BLOCK_LAYER = re.compile(r"(blocks\.\d+)\.(.+)")
-NATIVE_NAMES = {
-    "attn1.to_q": "self_attn.q",
-    "attn1.to_k": "self_attn.k",
-    "attn1.to_v": "self_attn.v",
-    "attn1.to_out.0": "self_attn.o",
-    "attn2.to_q": "cross_attn.q",
-    "attn2.to_k": "cross_attn.k",
-    "attn2.to_v": "cross_attn.v",
-    "attn2.to_out.0": "cross_attn.o",
-    "attn2.add_k_proj": "cross_attn.k_img",
-    "attn2.add_v_proj": "cross_attn.v_img",
-    "ffn.net.0.proj": "ffn.0",
-    "ffn.net.2": "ffn.2",
-}
-"""Linear layers of a Wan block that ComfyUI and diffusers both patch: diffusers' name to the native one."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +62,11 @@ class Source:
         return f"{self.run_name}-{self.update:06d}.safetensors"
 
     @property
+    def autoencoder_name(self) -> str:
+        """Name of the base's autoencoder as a native file."""
+        return f"{public_name(self.config).rpartition('/')[2]}-vae.safetensors"
+
+    @property
     def scale(self) -> float:
         """What B @ A is multiplied by."""
         return self.config.lora_alpha / self.config.lora_rank
@@ -96,7 +88,7 @@ class Source:
 
 
 def export_run(run: Path, kind: str, which: str = "best", output: Path | None = None) -> Path:
-    """Export a checkpoint as `adapter`, `peft` or `merged` into RUN/export/KIND or `output`; returns that folder.
+    """Export a checkpoint as adapter, peft, merged or native into RUN/export/KIND or `output`; returns that folder.
 
     `which` is best, latest or an update's number. The folder appears whole, after all tensors were read back, and
     replaces an earlier export only. Raises InputError for what cannot be exported (zero or non-finite weights, an
@@ -106,9 +98,9 @@ def export_run(run: Path, kind: str, which: str = "best", output: Path | None = 
     if kind not in WRITERS:
         raise unknown_name("export format", kind, WRITERS)
     source = read_source(run, which)
-    if source.config.adapter == "full" and kind != "merged":
+    if source.config.adapter == "full" and kind not in WHOLE:
         raise InputError(
-            f"{run} trained all weights of its model, so it has no adapter; export it with --format merged"
+            f"{run} trained all weights of its model, so it has no adapter; export it with --format merged or native"
         )
     target = output or run / "export" / kind
     try:
@@ -155,10 +147,14 @@ def _facts(source: Source, kind: str) -> dict[str, str]:
         "flash_grpo.run": source.run_name,
         "flash_grpo.update": str(source.update),
         "flash_grpo.rewards": json.dumps(config.rewards),
+        "flash_grpo.reward_options": json.dumps(config.reward_options),
+        "flash_grpo.judged_at": json.dumps(_judged_at(config)),
         "flash_grpo.base_model": public_name(config),
+        "flash_grpo.expert": "none",
     }
     if source.base is not None:
         facts["flash_grpo.base_sha256"] = content_hash(source.base)
+        facts["flash_grpo.base_sketch"] = json.dumps(sketch(source.base))
     if known := licence(config.model):
         facts["flash_grpo.base_licence"] = known
     if gains := _gains(source):
@@ -166,6 +162,16 @@ def _facts(source: Source, kind: str) -> dict[str, str]:
     if config.adapter == "lora":
         facts |= {"flash_grpo.lora_rank": str(config.lora_rank), "flash_grpo.lora_alpha": f"{config.lora_alpha:g}"}
     return facts
+
+
+def _judged_at(config: RunConfig) -> dict[str, Any]:
+    """The settings that the gains were measured with."""
+    keys = ("width", "height", "frames", "fps", "shift", "negative_prompt")
+    return {
+        **{key: getattr(config, key) for key in keys},
+        "steps": config.evaluation_steps,
+        "guidance": config.deployment_guidance(),
+    }
 
 
 def _gains(source: Source) -> dict[str, Any] | None:
@@ -187,10 +193,10 @@ def native_adapter(source: Source) -> dict[str, torch.Tensor]:
     strange = []
     for layer, (a, b) in source.layers().items():
         match = _BLOCK_LAYER.fullmatch(layer)
-        if match is None or match[2] not in NATIVE_NAMES:
+        if match is None or match[2] not in LAYERS:
             strange.append(layer)
             continue
-        native = f"diffusion_model.{match[1]}.{NATIVE_NAMES[match[2]]}"
+        native = f"diffusion_model.{match[1]}.{LAYERS[match[2]]}"
         tensors |= {f"{native}.lora_A.weight": a, f"{native}.lora_B.weight": b * source.scale}
     if strange:
         raise InputError(
@@ -223,41 +229,79 @@ def _write_peft(source: Source, folder: Path, facts: Mapping[str, str]) -> None:
 
 def _write_merged(source: Source, folder: Path, facts: Mapping[str, str]) -> None:
     """The base pipeline with the trained weights in its denoiser, one weight file in memory at a time."""
-    base = source.base
-    if base is None:
-        raise InputError(
-            f"the base model {source.config.model!r} is not on this machine, and merging needs its weights; bring it "
-            "here under that name, or export with --format adapter"
-        )
+    base = _base_to_merge(source)
     shards = denoiser_files(base)
     _copy_frame(base, folder, without=shards)
-    layers = source.layers() if source.config.adapter == "lora" else {}
-    pending = {f"{layer}.weight" for layer in layers} or set(source.weights)
-    changed, size = False, 0
+    merge = _Merge(source)
+    size = 0
     for shard in shards:
-        tensors = read_tensors(shard)
-        for name in pending & tensors.keys():
-            new = _trained(source, name, tensors[name], layers.get(name.removesuffix(".weight")))
-            changed = changed or not torch.equal(new, tensors[name].float())
-            tensors[name] = new
-        pending -= tensors.keys()
+        tensors = {name: merge(name, tensor) for name, tensor in read_tensors(shard).items()}
         size += sum(tensor.nbytes for tensor in tensors.values())
         write_tensors(folder / DENOISER / shard.name, tensors, facts)
-    if pending:
-        raise InputError(
-            f"{base} has no weight {min(pending)}, so it is not the model that was trained; restore that one"
-        )
-    if not changed:
-        raise InputError(f"{source.run} is not exported: its weights equal the base model's; choose another checkpoint")
+    merge.check()
     if (index := folder / DENOISER / INDEX).is_file():
         content = json.loads(index.read_text(encoding="utf-8"))
         index.write_text(json.dumps({**content, "metadata": {"total_size": size}}, indent=1), encoding="utf-8")
 
 
+def _write_native(source: Source, folder: Path, facts: Mapping[str, str]) -> None:
+    """Denoiser and autoencoder under native names, in folders named as those in ComfyUI's `models`."""
+    base = _base_to_merge(source)
+    refuse_unfit(base)
+    merge = _Merge(source)
+    write_denoiser(base, folder / "diffusion_models" / source.file_name, facts, merge)
+    merge.check()
+    about = {
+        name: facts[name] for name in facts if name.startswith(("format", "flash_grpo.base", "flash_grpo.version"))
+    }
+    write_autoencoder(base, folder / "vae" / source.autoencoder_name, about)
+
+
+def _base_to_merge(source: Source) -> Path:
+    if source.base is None:
+        raise InputError(
+            f"the base model {source.config.model!r} is not on this machine, and merging needs its weights; bring it "
+            "here under that name, or export with --format adapter"
+        )
+    return source.base
+
+
+class _Merge:
+    """Puts the trained weights in the place of the base's, or adds LoRA to them, and sees that none was left out."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.layers = source.layers() if source.config.adapter == "lora" else {}
+        self.pending = {f"{layer}.weight" for layer in self.layers} or set(source.weights)
+        self.wanted = frozenset(self.pending)
+        self.changed = False
+
+    def __call__(self, name: str, base: torch.Tensor) -> torch.Tensor:
+        """The weight as it is deployed; float32 where it was trained, so that small changes survive."""
+        if name not in self.wanted:
+            return base
+        self.pending.discard(name)
+        new = _trained(self.source, name, base, self.layers.get(name.removesuffix(".weight")))
+        self.changed = self.changed or not torch.equal(new, base.float())
+        return new
+
+    def check(self) -> None:
+        """InputError unless every trained weight found its place and changed something."""
+        if self.pending:
+            raise InputError(
+                f"{self.source.base} has no weight {min(self.pending)}, so it is not the model that was trained; "
+                "restore that one"
+            )
+        if not self.changed:
+            raise InputError(
+                f"{self.source.run} is not exported: its weights equal the base model's; choose another checkpoint"
+            )
+
+
 def _trained(
     source: Source, name: str, base: torch.Tensor, pair: tuple[torch.Tensor, torch.Tensor] | None
 ) -> torch.Tensor:
-    """A trained weight, or a base weight with its LoRA added; float32, so that small changes survive."""
+    """A trained weight, or a base weight with its LoRA added."""
     new = source.weights[name] if pair is None else pair[1] @ pair[0] * source.scale
     if new.shape != base.shape:
         raise InputError(
@@ -280,7 +324,10 @@ WRITERS: dict[str, Callable[[Source, Path, Mapping[str, str]], None]] = {
     "adapter": _write_adapter,
     "peft": _write_peft,
     "merged": _write_merged,
+    "native": _write_native,
 }
+WHOLE = ("merged", "native")
+"""Formats that hold a whole model."""
 
 
 # how to load it ------------------------------------------------------------------------------------------------------
@@ -309,6 +356,10 @@ def _how_to(source: Source, kind: str, folder: Path) -> str:
             "```",
         ],
         "merged": ["```python", f'pipeline = WanPipeline.from_pretrained("{folder.name}", {dtype})', "```"],
+        "native": [
+            "ComfyUI: copy the folders `diffusion_models` and `vae` into its `models`, then choose "
+            f"`{source.file_name}` in Load Diffusion Model and `{source.autoencoder_name}` in Load VAE.",
+        ],
     }[kind]
     judged = (
         f"Judged at {config.width}x{config.height}, {config.frames} frames, {config.evaluation_steps} steps, guidance "

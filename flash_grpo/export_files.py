@@ -97,11 +97,11 @@ def write_tensors(file: Path, tensors: Mapping[str, torch.Tensor], facts: Mappin
     except SafetensorError as error:  # its writer wraps what the disk said
         raise RuntimeError(f"cannot write {file.name}: {error}; free some space and export again") from error
     if found.keys() != tensors.keys():
-        raise _reads_back_differently(file, f"its keys {sorted(found.keys() ^ tensors.keys())[:3]}")
+        raise reads_back_differently(file, f"its keys {sorted(found.keys() ^ tensors.keys())[:3]}")
     for name, tensor in tensors.items():
         read = found[name]
         if read.shape != tensor.shape or read.dtype != tensor.dtype or not torch.equal(read, tensor):
-            raise _reads_back_differently(file, name)
+            raise reads_back_differently(file, name)
 
 
 def copy_checked(file: Path, copy: Path) -> None:
@@ -109,10 +109,11 @@ def copy_checked(file: Path, copy: Path) -> None:
     copy.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(file, copy)
     if not filecmp.cmp(file, copy, shallow=False):
-        raise _reads_back_differently(copy, "its content")
+        raise reads_back_differently(copy, "its content")
 
 
-def _reads_back_differently(file: Path, what: str) -> RuntimeError:
+def reads_back_differently(file: Path, what: str) -> RuntimeError:
+    """An error for a file that is not what was written."""
     return RuntimeError(
         f"{file.name} read back differently from what was written ({what}); check the disk and repeat it"
     )

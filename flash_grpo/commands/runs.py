@@ -143,7 +143,9 @@ def evaluate(run: RunFolder, report: Report = None) -> None:
 
 def export(
     run: RunFolder,
-    format_: Annotated[str, typer.Option("--format", metavar="adapter|peft|merged", help="What to write.")] = "adapter",
+    format_: Annotated[
+        str, typer.Option("--format", metavar="adapter|peft|merged|native", help="What to write.")
+    ] = "adapter",
     checkpoint: Annotated[
         str, typer.Option("--checkpoint", metavar="best|latest|NUMBER", help="Which checkpoint.")
     ] = "best",
@@ -152,7 +154,7 @@ def export(
     ] = None,
     report: Report = None,
 ) -> None:
-    """Export what was trained: one file for ComfyUI and diffusers, a peft folder, or a whole pipeline."""
+    """Export what was trained: one file for ComfyUI and diffusers, a peft folder, or whole models for either."""
     with working(report) as task:
         with task.at_once():
             from flash_grpo.export import HOW_TO, export_result, export_run

@@ -104,7 +104,7 @@ class ExportAsk(Ask):
 
     kind: Literal["export"]
     job_id: Identifier = Field(description="The alignment.")
-    format: Literal["adapter", "peft", "merged"] = "adapter"
+    format: Literal["adapter", "peft", "merged", "native"] = "adapter"
     checkpoint: str = Field("best", pattern=r"^(best|latest|[0-9]{1,9})$")
 
 
