@@ -20,6 +20,7 @@ from flash_grpo_studio.app.store.belonging import belong_together
 from flash_grpo_studio.app.store.curves import Curves
 from flash_grpo_studio.app.store.engine import Store, StoreUnavailable
 from flash_grpo_studio.app.store.migrate import upgrade
+from flash_grpo_studio.app.store.pairs import Pairs
 from flash_grpo_studio.app.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Studio:
         self.jobs = JobService(self.store, self.workspace, self.dispatch.announce)
         self.accounts = Accounts(self.store)
         self.curves = Curves()
+        self.pairs = Pairs()
         self.housekeeping = Housekeeping(self)
 
     def database_problem(self) -> str | None:

@@ -28,6 +28,8 @@ class VideoView(BaseModel):
     prompt_id: str | None
     prompt: str | None
     seed: int | None
+    strength: float | None = Field(description="Of the adapter in a preview; null is as it was trained.")
+    noise: str | None = Field(description="Seed of the starting noise, which has 63 bits; null where it is not known.")
     bytes: int
     scores: dict[str, Any] = Field(description="Reward name to value.")
     media_type: str
@@ -37,9 +39,10 @@ class VideoView(BaseModel):
 
 def video_view(row: Video) -> VideoView:
     """A video as clients see it."""
-    plain = ("id", "job_id", "update", "side", "prompt_id", "prompt", "seed", "bytes", "scores", "created")
+    plain = ("id", "job_id", "update", "side", "prompt_id", "prompt", "seed", "strength", "bytes", "scores", "created")
     facts = {name: getattr(row, name) for name in plain}
-    return VideoView(**facts, media_type=media_type(row.path), url=f"/api/v1/videos/{row.id}/content")
+    noise = str(row.noise) if row.noise is not None else None
+    return VideoView(**facts, noise=noise, media_type=media_type(row.path), url=f"/api/v1/videos/{row.id}/content")
 
 
 @router.get("/videos/{video_id}", response_model=VideoView, responses=problems(404), summary="A video")
