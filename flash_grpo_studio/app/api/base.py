@@ -41,6 +41,7 @@ PromptSetId = Annotated[str, _id("prompt set")]
 ProfileId = Annotated[str, _id("reward profile")]
 WorkerId = Annotated[str, _id("worker")]
 UserId = Annotated[str, _id("user")]
+BallotId = Annotated[str, _id("ballot")]
 TokenId = Annotated[str, _id("token")]
 
 

@@ -88,6 +88,7 @@ DESCRIPTIONS = {
     403: "Not allowed for this user or token, or the request came from another site.",
     404: "No such thing, or not this user's.",
     409: "Not possible in the present state.",
+    410: "No longer there.",
     413: "Larger than the server takes.",
     415: "A kind of file that is not taken.",
     422: "Something in the request cannot be used; `fields` says what.",

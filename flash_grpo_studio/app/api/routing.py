@@ -5,6 +5,7 @@ from __future__ import annotations
 from flash_grpo_studio.app.api.routes import (
     accounts,
     actions,
+    ballots,
     catalogue,
     compare,
     files,
@@ -19,6 +20,7 @@ from flash_grpo_studio.app.api.routes import (
     streams,
     tokens,
     uploads,
+    votes,
     watching,
 )
 
@@ -31,6 +33,8 @@ ROUTERS = (
     streams.router,
     media.router,
     compare.router,
+    ballots.router,
+    votes.router,
     uploads.router,
     prompts.router,
     library.router,

@@ -6,12 +6,14 @@ import logging
 import shutil
 import threading
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
 from flash_grpo_studio.app.accounts import Accounts
 from flash_grpo_studio.app.api.limits import Limits
+from flash_grpo_studio.app.api.neutral import Neutrals
 from flash_grpo_studio.app.jobs.dispatch import Dispatch
 from flash_grpo_studio.app.jobs.service import JobService
 from flash_grpo_studio.app.jobs.workers import Watch
@@ -21,6 +23,7 @@ from flash_grpo_studio.app.store.curves import Curves
 from flash_grpo_studio.app.store.engine import Store, StoreUnavailable
 from flash_grpo_studio.app.store.migrate import upgrade
 from flash_grpo_studio.app.store.pairs import Pairs
+from flash_grpo_studio.app.store.secret import shared_secret
 from flash_grpo_studio.app.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flash_grpo_studio.api")
 ROUND_SECONDS = 3.0
+MEDIA_SECRET = "media_secret"
 OLD_PART_SECONDS = 86400.0
 
 
@@ -46,7 +50,13 @@ class Studio:
         self.accounts = Accounts(self.store)
         self.curves = Curves()
         self.pairs = Pairs()
+        self.neutrals = Neutrals()
         self.housekeeping = Housekeeping(self)
+
+    @cached_property
+    def media_secret(self) -> bytes:
+        """By which the addresses of ballots' videos are signed, the same in every process of the studio."""
+        return shared_secret(self.store, MEDIA_SECRET)
 
     def database_problem(self) -> str | None:
         """None if the database answers, else a sentence."""

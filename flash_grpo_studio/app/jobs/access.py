@@ -13,7 +13,7 @@ from flash_grpo_studio.app.jobs.change import NotFound
 from flash_grpo_studio.app.store.tables import Job, Role, Table
 
 Row = TypeVar("Row", bound=Table)
-_ID = re.compile(r"[0-9a-f]{1,32}")
+ID = re.compile(r"[0-9a-f]{1,32}")
 """What is no identifier is asked of no database: it might not even be able to hold it."""
 
 
@@ -61,7 +61,7 @@ def fetch(session: Session, actor: Actor, table: type[Row], id_: str, change: bo
 
     Rows of a job (videos, files) are seen by whoever sees the job.
     """
-    row: Any = session.get(table, id_) if _ID.fullmatch(id_) else None
+    row: Any = session.get(table, id_) if ID.fullmatch(id_) else None
     if row is None:
         raise NotFound(f"no {_called(table)} {id_!r}")
     if change:

@@ -268,7 +268,7 @@ def _pair_view(
         seed=pair.before.seed,
         fps=settings["fps"],
         frames=settings["frames"],
-        **{name: row and video_view(row) for name, row in videos.items()},
+        **{name: None if row is None else video_view(row) for name, row in videos.items()},
         missing=[name for name, row in videos.items() if row is None or not whole(workspace, row)],
         scores=scores,
         gain=scores[reward].difference if reward in scores else None,
