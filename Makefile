@@ -9,7 +9,7 @@ STUDIO_ARGS ?=
 # On few cores, OpenMP threads that spin while waiting take the time of those that work.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help studio demo test slow lint pocket-long screenshots clean
+.PHONY: help studio demo test slow lint pocket-long comfyui-pack comfyui-test screenshots clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -29,6 +29,12 @@ test: $(VENV)/.ready-dev ## set up, then run all tests but the slow ones
 
 slow: $(VENV)/.ready-dev ## set up, then run the tests that train for minutes
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+comfyui-pack: $(VENV)/.ready-dev ## renew the copies of this project's code in the ComfyUI node pack
+	$(BIN)/python custom_nodes/generate.py
+
+comfyui-test: $(VENV)/.ready-dev ## run the node pack's tests in the ComfyUI of COMFYUI_DIR with the Python of COMFYUI_PYTHON
+	$(BIN)/python -m pytest -m comfyui $(PYTEST_ARGS)
 
 screenshots: $(VENV)/.ready-dev ## set up, then take a picture of every page, light and dark, desktop and phone
 	$(BIN)/python -m tests.app.pages.screenshots docs/screenshots
