@@ -18,6 +18,7 @@ from flash_grpo_studio.app.jobs import workers
 from flash_grpo_studio.app.settings import Settings
 from flash_grpo_studio.app.store.tables import (
     Attempt,
+    Ballot,
     Checkpoint,
     Event,
     File,
@@ -109,6 +110,11 @@ def something_of_everything(web: Web, owner: User) -> dict[str, str]:
         profile = RewardProfile(owner_id=owner.id, name="profile", rewards={"sharpness": 1.0})
         session.add_all([video, file, prompts, profile])
         session.add(Checkpoint(job_id=job.id, update=4, path="x"))
+        session.flush()
+        sides = {"first_side": f"{job.id}@0", "second_side": f"{job.id}@4", "key": "k", "prompt": "a ball", "seed": 0}
+        shown = {"first_video_id": video.id, "second_video_id": video.id}
+        ballot = Ballot(user_id=owner.id, first_is_before=True, first_on_left=True, **sides, **shown)
+        session.add(ballot)
         session.add(Attempt(job_id=job.id, number=1, worker_id="w", host="here", devices=["cpu:0"]))
         session.add(Event(job_id=job.id, type="warning", data={"message": "careful", "code": "test"}))
     token = web.studio.accounts.issue(owner, "token", "thing", ["read"], None)
@@ -117,6 +123,7 @@ def something_of_everything(web: Web, owner: User) -> dict[str, str]:
         "job_id": job.id,
         "video_id": video.id,
         "file_id": file.id,
+        "ballot_id": ballot.id,
         "prompt_set_id": prompts.id,
         "profile_id": profile.id,
         "token_id": token.row.id,

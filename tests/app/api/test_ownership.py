@@ -12,7 +12,7 @@ from sqlalchemy import select
 from flash_grpo_studio.app.api import create_app
 from flash_grpo_studio.app.api.routing import ROUTERS
 from flash_grpo_studio.app.settings import Settings
-from flash_grpo_studio.app.store.tables import File, Job, PromptSet, RewardProfile, Worker
+from flash_grpo_studio.app.store.tables import Ballot, File, Job, PromptSet, RewardProfile, Worker
 from tests.app.web import Web, something_of_everything
 
 BODIES: dict[str, Any] = {
@@ -23,6 +23,7 @@ BODIES: dict[str, Any] = {
     "edit_profile": {"name": "mine now"},
     "edit_user": {"role": "viewer"},
     "drain_worker": {"on": True},
+    "choose": {"choice": "left"},
 }
 WITHOUT_BODY = {
     "cancel_job",
@@ -31,7 +32,10 @@ WITHOUT_BODY = {
     "retry_job",
     "save_job",
     "sample_job",
+    "reveal_ballot",
 }
+SIGNED = {"get_left_video", "get_right_video"}
+"""Open to the voter alone, by an address that he was given."""
 OTHER = "0123456789abcdef"
 
 
@@ -95,7 +99,7 @@ def test_the_owner_and_an_administrator_get_what_strangers_do_not(
     boss, ann = web.user("boss", "admin"), web.user("ann")
     things = something_of_everything(web, web.users["ann"])
     for method, path, operation in all_routes:
-        if method != "GET" or path.endswith("/stream"):
+        if method != "GET" or path.endswith("/stream") or operation in SIGNED:
             continue
         for headers in (ann, boss):
             assert call(web, method, path, things, headers, operation).status_code == 200, f"{method} {path}"
@@ -130,6 +134,6 @@ def anonymous(text: str, things: dict[str, str]) -> str:
 def everything(web: Web) -> list[Any]:
     """What a stranger must not have changed."""
     columns = (Job.id, Job.name, Job.state), (PromptSet.id, PromptSet.name), (RewardProfile.id, RewardProfile.name)
-    more = (File.id, File.name), (Worker.id, Worker.state)
+    more = (File.id, File.name), (Worker.id, Worker.state), (Ballot.id, Ballot.choice, Ballot.revealed)
     with web.studio.store.reading() as session:
         return [sorted(map(tuple, session.execute(select(*chosen)).all())) for chosen in (*columns, *more)]
