@@ -3,6 +3,7 @@
 import { common } from "./math.js";
 
 const FPS = 24;
+const SMALL = 256; // pixels: videos up to this wide show their pixels, unless the page says otherwise
 const positive = (value) => (Number.isFinite(value) && value > 0 ? value : null);
 
 /** The pair as the parts of the player use it. */
@@ -13,7 +14,7 @@ export function pairOf(given) {
     blind,
     sides: sides.map((side, place) => sideOf(side ?? {}, given, blind, place)),
     fps: positive(given.fps),
-    pixelated: Boolean(given.pixelated),
+    pixelated: given.pixelated,
     rewards: blind ? [] : (given.rewards ?? []),
     same: blind ? undefined : given.same,
     differences: blind ? [] : (given.differences ?? []),
@@ -31,6 +32,11 @@ function sideOf(side, given, blind, place) {
     fps: positive(side.fps) ?? positive(given.fps),
     frames: side.frames ?? given.frames,
   };
+}
+
+/** Whether pixels stay sharp: as the page says, else where both videos are small. */
+export function sharp({ pixelated }, facts) {
+  return Boolean(pixelated ?? (facts && facts.width <= SMALL));
 }
 
 /** What two loaded videos share; without a rate it is frames by seconds, or that of film. */

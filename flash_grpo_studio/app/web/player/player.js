@@ -7,7 +7,7 @@ import { Gestures } from "./gestures.js";
 import { helpDialog, keys } from "./keys.js";
 import { clamp, loopWithin, nextStep } from "./math.js";
 import { modes } from "./modes.js";
-import { factsOf, pairOf } from "./pair.js";
+import { factsOf, pairOf, sharp } from "./pair.js";
 import { Source } from "./source.js";
 import { failed, Stage } from "./stage.js";
 import { fresh, frameOf, GAINS, merged, MODES, SPEEDS, told } from "./state.js";
@@ -398,7 +398,8 @@ class Player extends HTMLElement {
 
   #view() {
     const labels = this.#labels();
-    const { blind = false, pixelated = false, prompt = "" } = this.#pair ?? {};
+    const { blind = false, prompt = "" } = this.#pair ?? {};
+    const pixelated = sharp(this.#pair ?? {}, this.#facts);
     const { frame, frames, loop, playing, starved, opened: open } = this.#clock;
     const sides = this.#sources.map(({ state, progress, slow }, place) => ({ state, progress, slow, label: labels[place] }));
     const looped = frames > 0 && (loop[0] > 0 || loop[1] < frames - 1);
