@@ -22,6 +22,8 @@ PAGES = (
     Page("new", "/new", "fg-new-run"),
     Page("runs", "/runs", "fg-runs"),
     Page("run", "/run", "fg-run"),
+    Page("compare", "/compare", "fg-compare"),
+    Page("vote", "/vote", "fg-vote"),
     Page("library", "/library", "fg-library"),
     Page("machines", "/machines", "fg-machines"),
     Page("settings", "/settings", "fg-settings"),

@@ -60,6 +60,7 @@ async function call(method, path, body) {
 export const api = {
   get: (path) => call("GET", path),
   post: (path, body = {}) => call("POST", path, body),
+  put: (path, body) => call("PUT", path, body),
   patch: (path, body) => call("PATCH", path, body),
   remove: (path) => call("DELETE", path),
   upload: (path, form) => call("POST", path, form),

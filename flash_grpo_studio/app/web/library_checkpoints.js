@@ -12,7 +12,8 @@ export function checkpointsTab(page) {
   const { checkpoints, next, total, bestOnly } = page.state;
   const rows = checkpoints.map((row) => html`<tr data-key="${row.id}"><th scope="row"><a href="/run?id=${row.job_id}">${row.job_name}</a></th><td data-label="${t("library.checkpoints.state")}">${stateBadge(row.job_state)}</td>
     <td data-label="${t("library.checkpoints.update")}">${row.update}${row.best ? html` <span class="fg-badge fg-good">★ ${t("library.checkpoints.best")}</span>` : null}</td><td data-label="${t("library.checkpoints.saved")}">${moment(row.created)}</td>
-    <td><a class="fg-button" href="/run?id=${row.job_id}&tab=files">${t("library.checkpoints.files")}<span class="fg-hidden"> ${row.job_name}, ${row.update}</span></a></td></tr>`);
+    <td><a class="fg-button" href="/compare?before=${row.job_id}@0&after=${row.job_id}@${row.update}">${t("compare.link")}<span class="fg-hidden"> ${row.job_name}, ${row.update}</span></a>
+      <a class="fg-button" href="/run?id=${row.job_id}&tab=files">${t("library.checkpoints.files")}<span class="fg-hidden"> ${row.job_name}, ${row.update}</span></a></td></tr>`);
   const filter = html`<label class="fg-check" data-key="filter"><input type="checkbox" data-sync id="best-only" data-on="change:filterBest" ${bestOnly ? html`checked` : ""}>
     <span>${t("library.checkpoints.best_only")}</span></label>`;
   if (!rows.length) {

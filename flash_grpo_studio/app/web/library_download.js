@@ -1,11 +1,10 @@
 // Downloading a base model from the hub as a job, with its progress; used by New run and by the Library.
 
-import { api, poll } from "./api.js";
+import { api } from "./api.js";
+import { jobLine, watchJob } from "./job_watch.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
-import { errorBox, stateBadge } from "./view.js";
-
-const ENDED = ["succeeded", "failed", "cancelled", "lost"];
+import { errorBox } from "./view.js";
 
 export function downloadForm(page) {
   const { download, downloadError } = page.state;
@@ -16,18 +15,7 @@ export function downloadForm(page) {
     <div class="fg-field"><label for="download-revision">${t("library.download.revision")}</label>
       <input id="download-revision" autocomplete="off" spellcheck="false" placeholder="main"></div>
     <button type="button" class="fg-button" data-on="click:startDownload">${t("library.download.start")}</button></div>
-    ${errorBox(downloadError)} ${download ? progress(download) : null}</div>`;
-}
-
-function progress(job) {
-  const done = job.progress?.update ?? 0;
-  const all = job.progress?.updates;
-  const bar = ENDED.includes(job.state) ? null : all
-    ? html`<progress max="${all}" value="${done}" aria-label="${job.name}"></progress>`
-    : html`<progress aria-label="${job.name}"></progress>`;
-  return html`<div class="fg-download"><p class="fg-row"><span role="status">${stateBadge(job.state)}</span>
-    <a href="/run?id=${job.id}">${job.name}</a> ${job.waiting_reason ? html`<span class="fg-small">${job.waiting_reason}</span>` : null}</p>
-    ${bar} ${job.message ? html`<p class="${job.state === "failed" ? "fg-problem" : "fg-small"}">${job.message}</p>` : null}</div>`;
+    ${errorBox(downloadError)} ${download ? jobLine(download) : null}</div>`;
 }
 
 export const downloadActions = {
@@ -44,24 +32,12 @@ export const downloadActions = {
     try {
       const job = await api.post("/jobs", { kind: "download", repo, ...(revision ? { revision } : {}) });
       this.set({ download: job });
-      this.watchJob(job.id, (now) => this.set({ download: now }), () => this.downloaded({ repo }));
+      watchJob(this, job.id, (now) => this.set({ download: now }), () => this.downloaded({ repo }));
     } catch (error) {
       this.set({ downloadError: fieldError(error, { repo: t("library.download.repo"), revision: t("library.download.revision") }) });
     } finally {
       button.removeAttribute("aria-busy");
     }
-  },
-
-  /** Follow a job to its end; `done` is called where it succeeded. */
-  watchJob(id, tell, done) {
-    const stop = poll(async () => {
-      const job = await api.get(`/jobs/${id}`);
-      tell(job);
-      if (!ENDED.includes(job.state)) return;
-      stop();
-      if (job.state === "succeeded") done(job);
-    }, 1);
-    this.onStop(stop);
   },
 };
 

@@ -3,6 +3,7 @@
 import { api } from "./api.js";
 import { worded } from "./form_fields.js";
 import { number } from "./format.js";
+import { watchJob } from "./job_watch.js";
 import { fieldError } from "./library_download.js";
 import { rewardFacts } from "./new_rewards.js";
 import { html } from "./template.js";
@@ -115,7 +116,7 @@ export const tryActions = {
         this.update();
         if (["failed", "cancelled", "lost"].includes(job.state)) reject(Object.assign(new Error(job.message || t(`state.${job.state}`)), { id: job.id }));
       };
-      this.watchJob(trial.job.id, told, resolve);
+      watchJob(this, trial.job.id, told, resolve);
     });
   },
 };

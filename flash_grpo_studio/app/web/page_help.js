@@ -20,6 +20,10 @@ const FAILURES = ["device_memory", "memory", "disk", "nan", "missing", "refused"
 const STEPS = ["choose", "start", "watch", "judge", "use"];
 const WORDS = ["run", "update", "rollout", "group", "branch", "heldout", "cost"];
 const KEYS = [["Tab", "tab"], ["Enter", "enter"], ["Esc", "escape"], ["← → ↑ ↓", "arrows"]];
+const PAGE_KEYS = {
+  compare: [["N P", "next_pair"], ["K", "player_play"]],
+  vote: [["← →", "vote_sides"], ["T B N", "vote_tie"], ["U R N", "vote_after"]],
+};
 const SECTIONS = ["begin", "words", "rewards", "curves", "warnings", "failures", "keys", "more"];
 
 class Help extends View {
@@ -48,9 +52,9 @@ class Help extends View {
       ${section("warnings", html`<p>${t("help.warnings_text")}</p>${WARNINGS.map((code) => term(`warning-${code}`, html`<code>${code}</code>`, html`<p>${t(`help.warning.${code}`)}</p>
         <p><strong>${t("help.to_do")}</strong> ${t(`run.advice.${code}`)}</p>`))}`)}
       ${section("failures", html`<p>${t("help.failures_text")}</p>${FAILURES.map((cause) => term(`failure-${cause}`, t(`run.cause.${cause}`), html`<p><strong>${t("help.to_do")}</strong> ${t(`run.remedy.${cause}`)}</p>`))}`)}
-      ${section("keys", html`<p>${t("help.keys_text")}</p><dl class="fg-facts">${KEYS.map(
-        ([key, name]) => html`<div><dt><kbd>${key}</kbd></dt><dd>${t(`help.key.${name}`)}</dd></div>`,
-      )}</dl>`)}
+      ${section("keys", html`<p>${t("help.keys_text")}</p>${keys(KEYS)}${Object.entries(PAGE_KEYS).map(
+        ([page, known]) => html`<h3 id="keys-${page}" class="fg-below">${t(`page.${page}`)}</h3>${keys(known)}`,
+      )}`)}
       ${section("more", html`<ul><li><a href="/docs">${t("settings.api_docs")}</a></li><li><code>flash-grpo --help</code> ${t("help.more_cli")}</li>
         <li><code>flash-grpo doctor</code> ${t("help.more_check")}</li></ul>`)}</div>`;
   }
@@ -76,6 +80,12 @@ function section(name, content) {
 
 function term(id, title, content) {
   return html`<div class="fg-term" id="${id}" tabindex="-1"><h3>${title}</h3>${content}</div>`;
+}
+
+function keys(known) {
+  return html`<dl class="fg-facts">${known.map(
+    ([key, name]) => html`<div><dt><kbd>${key}</kbd></dt><dd>${t(`help.key.${name}`)}</dd></div>`,
+  )}</dl>`;
 }
 
 function range([low, high]) {

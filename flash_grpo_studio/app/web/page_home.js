@@ -147,7 +147,8 @@ class Home extends View {
     return html`<section class="fg-card" aria-labelledby="fg-newest"><h2 id="fg-newest">${title}</h2>
       ${newest ? "" : html`<p class="fg-small">${t("home.example_note")} <a href="/example">${t("home.see_example")}</a></p>`}
       <div class="fg-columns">
-        <div>${figure} ${pairs.length > 1 ? html`<button class="fg-button" data-on="click:nextPair">${t("home.next_pair", place)}</button>` : ""}</div>
+        <div>${figure} <div class="fg-row">${pairs.length > 1 ? html`<button class="fg-button" data-on="click:nextPair">${t("home.next_pair", place)}</button>` : ""}
+          ${newest && pairs.length ? html`<a class="fg-button" href="/compare?job=${newest.id}">${t("compare.link_pairs")}</a>` : ""}</div></div>
         <div><h3>${t("home.heldout")}</h3><ul class="fg-changes">${names.map(
           (name) => html`<li>${changeOf(name, heldout[name], Boolean(weights[name]))}</li>`,
         )}</ul><p class="fg-small">${t("home.heldout_note")}</p></div></div></section>`;

@@ -155,6 +155,7 @@ class Runs extends View {
       <strong>${t("runs.bulk.chosen", { count: chosen.length })}</strong> ${BULK_ACTIONS.map(button)}
       ${this.state.next && chosen.length < Math.min(this.state.total, MOST_IN_BULK) ? html`<button class="fg-button fg-quiet"
         data-on="click:pickFound">${t("runs.bulk.all", { count: Math.min(this.state.total, MOST_IN_BULK) })}</button>` : ""}
+      ${compareLink(chosen)}
       <button class="fg-button fg-quiet" data-on="click:pickNone">${t("runs.bulk.none")}</button></div>`;
     return html`${chosen.length ? bar : ""} ${this.#result()}`;
   }
@@ -284,6 +285,13 @@ class Runs extends View {
       await this.#load();
     }, button);
   }
+}
+
+/** Two alignments, or one with its base model, can be compared. */
+function compareLink(chosen) {
+  if (chosen.length > 2 || chosen.some((job) => job.kind !== "alignment")) return "";
+  const words = t(chosen.length > 1 ? "compare.link_two" : "compare.link");
+  return html`<a class="fg-button" data-key="compare" href="/compare?${chosen.map((job) => `job=${job.id}`).join("&")}">${words}</a>`;
 }
 
 customElements.define("fg-runs", Runs);

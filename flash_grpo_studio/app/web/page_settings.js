@@ -31,7 +31,7 @@ class Settings extends View {
     return html`<div class="fg-stack"><h1>${t("page.settings")}</h1> ${errorBox(error)}
       <p class="fg-hidden" role="status">${said}</p>
       <div class="fg-columns">${this.#looks()} ${me?.login_needed ? this.#password() : ""}</div>
-      ${me ? this.#tokens() : html`<p class="fg-muted">${t("settings.loading")}</p>`}
+      ${me ? html`${this.#tokens()} ${this.#hub(me)}` : html`<p class="fg-muted">${t("settings.loading")}</p>`}
       ${me && users ? this.#users() : ""} ${this.#about()}</div>`;
   }
 
@@ -100,6 +100,17 @@ class Settings extends View {
       <div class="fg-row"><code id="fg-token">${made.token}</code>
         <button class="fg-button" data-on="click:copy">${t(this.state.copied ? "settings.copied" : "settings.copy")}</button>
         <button class="fg-button" data-on="click:forget">${t("settings.forget")}</button></div></div>`;
+  }
+
+  /** The token for a hub: written and taken away, never shown. */
+  #hub({ hub_token: there }) {
+    const remove = html`<button type="button" class="fg-button fg-danger" data-key="remove" data-on="click:removeHubToken">${t("settings.hub_remove")}</button>`;
+    return html`<form class="fg-card" id="hub" data-on="submit:keepHubToken" aria-labelledby="fg-hub"><h2 id="fg-hub">${t("settings.hub")}</h2>
+      <p>${t("settings.hub_text")}</p><p id="fg-hub-state"><strong>${t(there ? "settings.hub_set" : "settings.hub_none")}</strong></p>
+      <input type="text" name="username" autocomplete="username" value="hub" hidden>
+      <label class="fg-field"><span>${t("settings.hub_token")}</span>
+        <input name="token" type="password" autocomplete="off" required maxlength="500"></label>
+      <div class="fg-row"><button class="fg-button">${t("settings.hub_keep")}</button> ${there ? remove : ""}</div></form>`;
   }
 
   #users() {
@@ -179,6 +190,22 @@ class Settings extends View {
 
   forget() {
     this.set({ made: null });
+  }
+
+  async keepHubToken(event) {
+    const form = event.target;
+    await this.act(async () => {
+      await api.put("/me/hub-token", { token: form.elements.token.value });
+      form.reset();
+      this.set({ me: await api.get("/me"), said: t("settings.hub_kept") });
+    }, form.querySelector("button:not([type])"));
+  }
+
+  async removeHubToken(event, button) {
+    await this.act(async () => {
+      await api.remove("/me/hub-token");
+      this.set({ me: await api.get("/me"), said: t("settings.hub_removed") });
+    }, button);
   }
 
   async revoke(event, button) {

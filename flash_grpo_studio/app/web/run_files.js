@@ -1,6 +1,7 @@
 // <fg-run-files>: checkpoints, and what can be downloaded.
 
 import { api } from "./api.js";
+import "./export_panel.js";
 import { bytes, moment } from "./format.js";
 import { Panel } from "./run_panel.js";
 import { html } from "./template.js";
@@ -19,6 +20,10 @@ class Files extends Panel {
     this.set({ files: files.files, checkpoints: checkpoints.checkpoints });
   }
 
+  rendered() {
+    if (this.state.files) this.querySelector("fg-export")?.take(this.job, this.state.checkpoints);
+  }
+
   render() {
     const { files, error } = this.state;
     if (!files) return html`${errorBox(error)}<p class="fg-muted">${t("run.loading")}</p>`;
@@ -28,12 +33,13 @@ class Files extends Panel {
   #checkpoints() {
     const rows = this.state.checkpoints.map((found) => html`<tr data-key="${found.id}"><td>${found.update}</td>
       <td>${found.best ? html`<strong>${t("run.told.best")}</strong>` : ""}</td><td>${moment(found.created)}</td>
-      <td><button class="fg-button" data-on="click:export" data-update="${found.update}">${t("run.export")}</button></td></tr>`);
+      <td><div class="fg-row fg-tight"><a class="fg-button" href="/compare?before=${this.job.id}@0&after=${this.job.id}@${found.update}">${t("compare.link")}</a>
+        <button class="fg-button" data-on="click:export" data-update="${found.update}">${t("run.export")}</button></div></td></tr>`);
     return html`<section data-key="checkpoints"><h2>${t("run.checkpoints")}</h2>
-      ${this.state.exported ? html`<p class="fg-notice" role="status">${t("run.exported")} <a href="/run?id=${this.state.exported}">${t("run.see_export")}</a></p>` : ""}
       ${rows.length ? html`<div class="fg-table-box" tabindex="0" role="region" aria-label="${t("run.checkpoints")}"><table id="fg-checkpoints"><thead><tr>
         ${["update", "best", "saved", "export"].map((name) => html`<th scope="col">${t(`run.checkpoint.${name}`)}</th>`)}</tr></thead>
-        <tbody>${rows}</tbody></table></div>` : html`<p class="fg-muted">${t("run.no_checkpoints")}</p>`}</section>`;
+        <tbody>${rows}</tbody></table></div>` : html`<p class="fg-muted">${t("run.no_checkpoints")}</p>`}</section>
+      <fg-export data-own data-key="export"></fg-export>`;
   }
 
   #files(files) {
@@ -48,10 +54,8 @@ class Files extends Panel {
         src="${file.url}" alt="${KINDS.includes(file.kind) ? t(`run.file.${file.kind}`) : file.name}"></figure>`)}</div></section>`;
   }
 
-  async export(event, button) {
-    const ask = { kind: "export", job_id: this.job.id, checkpoint: button.dataset.update };
-    const job = await this.act(() => api.post("/jobs", ask), button);
-    if (job) this.set({ exported: job.id });
+  export(event, button) {
+    this.querySelector("fg-export").choose(button.dataset.update);
   }
 }
 

@@ -114,7 +114,8 @@ function actions(job, { confirm, copied }) {
     return html`<button class="fg-button ${kind}" data-key="${action}" id="fg-${action}" data-action="${action}"
       data-on="click:${DANGER.includes(action) ? "ask" : "doAction"}">${t(`run.action.${action}`)}</button>`;
   });
-  return html`<div class="fg-row fg-run-actions" data-key="actions">${buttons}
+  const compare = html`<a class="fg-button" data-key="compare" id="fg-compare-link" href="/compare?job=${job.id}">${t("compare.link")}</a>`;
+  return html`<div class="fg-row fg-run-actions" data-key="actions">${buttons} ${job.kind === "alignment" ? compare : ""}
     ${copied ? html`<span role="status" class="fg-small">${t("run.copied")}</span>` : ""}</div>`;
 }
 

@@ -4,7 +4,7 @@ import { api } from "./api.js";
 import { bytes } from "./format.js";
 import { eventTable, FILTERS, typeName } from "./run_events.js";
 import { Panel } from "./run_panel.js";
-import { asked, go } from "./run_url.js";
+import { asked, go } from "./page_url.js";
 import { ACTIVE } from "./run_words.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";

@@ -5,7 +5,7 @@ import { number, percent, signed } from "./format.js";
 import { warningList } from "./run_events.js";
 import { Panel } from "./run_panel.js";
 import { gridOf, updateName } from "./run_samples.js";
-import { go, link } from "./run_url.js";
+import { go, link } from "./page_url.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox } from "./view.js";

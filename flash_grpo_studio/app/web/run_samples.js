@@ -4,7 +4,7 @@
 import { api } from "./api.js";
 import { number, signed } from "./format.js";
 import { Panel } from "./run_panel.js";
-import { asked, go } from "./run_url.js";
+import { asked, go } from "./page_url.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox } from "./view.js";

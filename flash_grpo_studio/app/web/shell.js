@@ -9,6 +9,8 @@ export const PAGES = [
   ["home", "/"],
   ["new", "/new"],
   ["runs", "/runs"],
+  ["compare", "/compare"],
+  ["vote", "/vote"],
   ["library", "/library"],
   ["machines", "/machines"],
   ["settings", "/settings"],
