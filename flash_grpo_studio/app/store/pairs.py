@@ -153,6 +153,11 @@ class Comparison:
         held = np.fromiter((wanted in text for text in self._folded), np.bool_, len(self.pairs))
         return order[held[order]]
 
+    def stands(self, key: str, sort: Sort, reward: str | None, search: str = "") -> int | None:
+        """Where a pair stands in the list that `picked` makes; None if it is not in it."""
+        (found,) = np.nonzero(self.picked(sort, reward, search) == self.place[key])
+        return int(found[0]) if len(found) else None
+
     @cached_property
     def _folded(self) -> list[str]:
         return [pair.before.prompt.casefold() for pair in self.pairs]

@@ -36,6 +36,11 @@ export class PairPages {
     return this.at(place);
   }
 
+  /** The pair of a key with its `place`, which is null where it is not in this list. */
+  find(key) {
+    return api.get(`/comparison/pair?${this.#parameters({ key })}`);
+  }
+
   /** Fetch a page; asked for twice at once, it is fetched once. */
   fetch(page) {
     if (!this.#asked.has(page)) {

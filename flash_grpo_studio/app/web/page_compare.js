@@ -106,10 +106,8 @@ class Compare extends View {
     const place = key ? pages.placeOf(key) : 0;
     if (place >= 0) return this.set({ place, pair: pages.at(place) ?? null });
     await this.act(async () => {
-      const { before, after, reward } = pages.query;
-      const wanted = new URLSearchParams({ before, after, key, ...(reward && { reward }) });
-      const pair = await api.get(`/comparison/pair?${wanted}`);
-      this.set({ place: -1, pair });
+      const pair = await pages.find(key);
+      this.set({ place: pair.place ?? -1, pair });
     });
     // A pair that is gone since: the first one is there instead.
     if (this.state.error?.status === 404) this.set({ error: null, place: 0, pair: pages.at(0) ?? null, said: t("compare.pair_gone") });

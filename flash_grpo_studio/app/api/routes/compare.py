@@ -38,6 +38,8 @@ Sorting = Annotated[
     ),
 ]
 
+Search = Annotated[str, Query(max_length=200, description="Part of the prompt, in any case.")]
+
 
 class SideView(BaseModel):
     """The base model of a run (update 0) or a checkpoint at an adapter strength."""
@@ -91,6 +93,14 @@ class PairView(BaseModel):
     scores: dict[str, ScorePair]
     gain: float | None = Field(description="After minus before of the reward that the list is about.")
     differences: list[DifferenceView] = Field(description="Beyond those of the comparison.")
+
+
+class PlacedPair(PairView):
+    """A pair, and where it stands among the others."""
+
+    place: int | None = Field(
+        description="From 0, in the list that `GET /comparison` makes of the same wishes; null where it is not in it."
+    )
 
 
 class GainView(BaseModel):
@@ -185,7 +195,7 @@ def get_comparison(
         str | None, Query(max_length=300, description="Sort by it; the first one trained on where missing.")
     ] = None,
     sort: Sorting = "-gain",
-    search: Annotated[str, Query(max_length=200, description="Part of the prompt, in any case.")] = "",
+    search: Search = "",
     limit: Limit = 50,
     offset: Annotated[int, Query(ge=0, le=2**31 - 1, description="Pairs to pass over.")] = 0,
 ) -> ComparisonView:
@@ -224,7 +234,7 @@ def _side_views(session: Session, names: dict[str, str], facts: Sequence[SideFac
     return [side_view(runs[one.side.job_id], one.side) for one in facts]
 
 
-@router.get("/comparison/pair", response_model=PairView, responses=problems(404), summary="One pair")
+@router.get("/comparison/pair", response_model=PlacedPair, responses=problems(404), summary="One pair")
 def get_pair(
     studio: Parts,
     actor: Reader,
@@ -232,8 +242,12 @@ def get_pair(
     after: After,
     key: Annotated[str, Query(max_length=100, description="`key` of the pair.")],
     reward: Annotated[str | None, Query(max_length=300, description="Of which `gain` is told.")] = None,
-) -> PairView:
-    """The pair of a link."""
+    sort: Sorting = "-gain",
+    search: Search = "",
+) -> PlacedPair:
+    """The pair of a link, and its place in the list."""
+    if sort not in SORTS:
+        raise unknown_name("sort", sort, SORTS)
     with studio.store.reading() as session:
         *sides, _ = two_sides(session, actor, before, after)
         found = studio.pairs.read(session, *sides, visible(actor, Job))
@@ -242,7 +256,8 @@ def get_pair(
             raise NotFound(f"no pair {key!r} of these two sides")
         if reward is not None and reward not in found.rewards:
             raise unknown_name("reward", reward, found.rewards)
-        return pair_views(session, studio.workspace, found, [found.pairs[place]], found.chosen_reward(reward))[0]
+        shown = pair_views(session, studio.workspace, found, [found.pairs[place]], found.chosen_reward(reward))[0]
+    return PlacedPair(**dict(shown), place=found.stands(key, sort, reward, search))
 
 
 def pair_views(
