@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from flash_grpo.commands import lists, media, planning, runs
+from flash_grpo.commands import lists, media, pictures, planning, runs
 from flash_grpo.commands.base import BAD_INPUT, DONE, FAILED, INTERRUPTED, complain, details, first_line
 from flash_grpo.errors import InputError
 from flash_grpo.plugins import CommandGroup
@@ -95,6 +95,8 @@ for _command in (
     media.render,
     media.score,
     media.normalise,
+    pictures.compose,
+    pictures.contact_sheet,
     media.download,
     planning.plan,
     lists.presets,

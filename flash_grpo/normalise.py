@@ -191,7 +191,7 @@ def normalise(path: Path, output: Path, task: Task, fps: float | None = None, ma
     make_folder(output.parent)
     with open_video(path) as container, atomic_path(output) as temporary:
         source = claims(path, container)
-        rate = Fraction(fps or _usable(source.fps)).limit_denominator(1001)
+        rate = Fraction(fps or usable(source.fps)).limit_denominator(1001)
         writer: _Writer | None = None
         try:
             for frame in frames_of(path, container):
@@ -224,7 +224,8 @@ def _check_wishes(output: Path, fps: float | None, max_side: int | None) -> None
         raise InputError(f"expected a longest side of 16 to {MAX_SIDE} pixels, got {max_side}; choose another")
 
 
-def _usable(fps: float | None) -> float:
+def usable(fps: float | None) -> float:
+    """A rate in frames per second as a file names it, held to what is taken over; the usual one where it is none."""
     return USUAL if fps is None or not math.isfinite(fps) or fps <= 0 else min(max(fps, 1.0), FASTEST)
 
 

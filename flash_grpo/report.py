@@ -54,7 +54,7 @@ def contact_sheet(
     strip = shown * cell_width + (shown - 1) * _GAP
     width = 2 * _MARGIN + 2 * strip + _MIDDLE
     texts = [
-        _caption_lines(caption, scores[index] if scores else {}, width - 2 * _MARGIN, caption_font)
+        caption_lines(caption, scores[index] if scores else {}, width - 2 * _MARGIN, caption_font) or [""]
         for index, caption in enumerate(captions)
     ]
     line = _CAPTION + 5
@@ -63,7 +63,9 @@ def contact_sheet(
     draw = ImageDraw.Draw(sheet)
     after_left = _MARGIN + strip + _MIDDLE
     for left, heading, color in ((_MARGIN, headings[0], INK), (after_left, headings[1], VALIDATION)):
-        draw.text((left, _MARGIN // 2), "".join(wrapped(one_line(heading), strip, 1, heading_font)), color, heading_font)
+        draw.text(
+            (left, _MARGIN // 2), "".join(wrapped(one_line(heading), strip, 1, heading_font)), color, heading_font
+        )
     top = _MARGIN + _HEADING + 10
     for (caption, before, after), lines, height in zip(pairs, texts, row_heights, strict=True):
         if before.shape != after.shape:
@@ -92,11 +94,11 @@ def _paste_strip(sheet: Image.Image, video: Frames, shown: int, corner: tuple[in
         sheet.paste(picture, (corner[0] + column * (cell_width + _GAP), corner[1]))
 
 
-def _caption_lines(
+def caption_lines(
     caption: str, scores: Mapping[str, tuple[float, float]], width: int, font: ImageFont.FreeTypeFont
 ) -> list[str]:
     """The caption in at most two lines that fit, then one line of scores if there are any."""
-    lines = wrapped(caption, width, 2, font) or [""]
+    lines = wrapped(caption, width, 2, font)
     if scores:
         text = "   ".join(f"{name} {_number(old)} → {_number(new)}" for name, (old, new) in scores.items())
         lines += wrapped(text, width, 1, font)
