@@ -7,7 +7,7 @@ let chinese = { fields: {}, presets: {}, rewards: {}, models: {} };
 
 /** Words for what the API describes in English alone; call once before the first rendering in Chinese. */
 export async function loadCatalogueWords() {
-  if (currentLanguage() === "zh") chinese = await (await fetch("/web/form_zh.json")).json();
+  if (currentLanguage() === "zh") chinese = await (await fetch(new URL("./form_zh.json", import.meta.url))).json();
 }
 
 /** The Chinese words of a field, preset, reward or model where there are some, else the API's own. */

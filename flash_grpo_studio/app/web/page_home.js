@@ -23,11 +23,13 @@ class Home extends View {
 
   async #loadRuns() {
     const states = RUNNING.map((state) => `state=${state}`).join("&");
-    const page = await api.get(`/jobs?${states}&sort=-created&limit=${MOST_SHOWN}`);
-    const room = MOST_SHOWN - page.jobs.length;
-    const waits = room && page.states.queued ? await api.get(`/jobs?state=queued&sort=queue&limit=${room}`) : { jobs: [] };
+    const { active: shown, states: known } = this.state;
+    const [page, waits] = await Promise.all([
+      api.get(`/jobs?${states}&sort=-created&limit=${MOST_SHOWN}`),
+      shown === null || known.queued ? api.get(`/jobs?state=queued&sort=queue&limit=${MOST_SHOWN}`) : { jobs: [] },
+    ]);
     const underWay = page.total + (page.states.queued || 0);
-    this.set({ active: [...page.jobs, ...waits.jobs], underWay, states: page.states });
+    this.set({ active: [...page.jobs, ...waits.jobs].slice(0, MOST_SHOWN), underWay, states: page.states });
     // The newest result changes only when a run ends, which the counts tell.
     const finished = page.states.succeeded || 0;
     if (finished !== this.#finished) {
@@ -43,14 +45,13 @@ class Home extends View {
 
   async #loadNewest(finished) {
     const found = finished ? await api.get("/jobs?state=succeeded&kind=alignment&sort=-changed&limit=1") : { jobs: [] };
-    const job = found.jobs[0] ? await api.get(`/jobs/${found.jobs[0].id}`) : null;
-    if (!job) return this.#showExample();
-    const sides = {};
-    for (const side of ["before", "after"]) {
-      sides[side] = (await api.get(`/jobs/${job.id}/videos?side=${side}&limit=200`)).videos;
-    }
-    const other = new Map(sides.after.map((video) => [`${video.prompt_id} ${video.seed}`, video]));
-    const pairs = sides.before.flatMap((before) => {
+    if (!found.jobs[0]) return this.#showExample();
+    const address = `/jobs/${found.jobs[0].id}`;
+    const [job, sides, others] = await Promise.all(
+      [address, ...["before", "after"].map((side) => `${address}/videos?side=${side}&limit=200`)].map((path) => api.get(path)),
+    );
+    const other = new Map(others.videos.map((video) => [`${video.prompt_id} ${video.seed}`, video]));
+    const pairs = sides.videos.flatMap((before) => {
       const after = other.get(`${before.prompt_id} ${before.seed}`);
       return after && before.prompt ? [{ prompt: before.prompt, seed: before.seed, before: before.url, after: after.url }] : [];
     });

@@ -16,13 +16,13 @@ class Machines extends View {
 
   async start() {
     this.every(2, async () => {
-      const [{ workers }, { leases }, health] = await Promise.all([
+      const [{ workers }, { leases }, health, me] = await Promise.all([
         api.get(`/workers?gone=${this.state.gone}`),
         api.get("/leases"),
         api.get("/health"),
+        this.state.me ?? api.get("/me"),
       ]);
-      this.set({ workers, leases, health });
-      if (!this.state.me) this.set({ me: await api.get("/me") });
+      this.set({ workers, leases, health, me });
     });
   }
 

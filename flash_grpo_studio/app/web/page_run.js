@@ -51,6 +51,7 @@ class Run extends View {
     if (job && ENDED.includes(job.state) && this.#ticks++ % REST_TICKS) return;
     try {
       const found = await api.get(`/jobs/${encodeURIComponent(id)}`);
+      if (!job) this.#show(found); // before its curves, which take longest
       if (found.kind === "alignment") await this.curves.look(found);
       this.#show(found);
     } catch (error) {

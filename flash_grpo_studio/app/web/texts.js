@@ -12,18 +12,12 @@ export function currentLanguage() {
   return language;
 }
 
-function preferred() {
-  const kept = localStorage.getItem(STORE);
-  if (kept in LANGUAGES) return kept;
-  return navigator.language?.toLowerCase().startsWith("zh") ? "zh" : "en";
-}
-
 /** Load the words; call once before anything is shown. */
 export async function loadTexts() {
-  language = preferred();
-  const answer = await fetch(`/web/texts/${language}.json`);
+  // The document's head has chosen, by what is kept here or else the browser's own language.
+  language = document.documentElement.lang.startsWith("zh") ? "zh" : "en";
+  const answer = await fetch(new URL(`./texts/${language}.json`, import.meta.url));
   words = await answer.json();
-  document.documentElement.lang = language === "zh" ? "zh-Hans" : "en";
 }
 
 /** Remember a language for the next page. */

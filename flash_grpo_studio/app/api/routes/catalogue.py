@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import cache
+from hashlib import sha256
 from importlib import resources
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, Field
+from fastapi import Request, Response
+from pydantic import BaseModel, Field, TypeAdapter
 
 from flash_grpo.config import RunConfig, build_config, preset_config, presets
 from flash_grpo.planning.speed import gpus
@@ -18,6 +21,7 @@ from flash_grpo_studio.app.api.base import subject
 from flash_grpo_studio.app.api.who import Reader
 
 router = subject("catalogue")
+UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "Not changed since the ETag sent."}}
 
 
 class Preset(BaseModel):
@@ -146,31 +150,56 @@ def _built_in_prompts() -> list[BuiltInSizes]:
     return found
 
 
-@router.get("/presets", response_model=list[Preset], summary="Presets")
-def list_presets(actor: Reader) -> list[Preset]:
-    """All presets by name."""
-    return _presets()
-
-
-@router.get("/models", response_model=list[ModelCard], summary="Models")
-def list_models(actor: Reader) -> list[ModelCard]:
-    """Cards of the models that are known to work."""
-    return _models()
-
-
-@router.get("/rewards", response_model=list[RewardCard], summary="Rewards")
-def list_rewards(actor: Reader) -> list[RewardCard]:
-    """Cards of all rewards; those not `available` come with a later release."""
-    return _rewards()
-
-
-@router.get("/schema", response_model=dict[str, Any], summary="Schema of the configuration")
-def get_schema(actor: Reader) -> dict[str, Any]:
-    """JSON schema of a run's configuration; `group` and `may_change` tell where a key belongs."""
+@cache
+def _schema() -> dict[str, Any]:
     return RunConfig.model_json_schema()
 
 
-@router.get("/choices", response_model=Choices, summary="Built-in prompt sets and known GPUs")
-def list_choices(actor: Reader) -> Choices:
-    """Names that a configuration or a plan may use."""
+@cache
+def _choices() -> Choices:
     return Choices(prompt_sets=list(BUILT_IN), built_in_prompts=_built_in_prompts(), gpus=sorted(gpus()))
+
+
+@cache
+def _written(read: Callable[[], Any]) -> tuple[bytes, str]:
+    """The answer that never changes while the server runs, as it is sent, and its ETag."""
+    content: bytes = TypeAdapter(Any).dump_json(read())
+    return content, f'"{sha256(content).hexdigest()[:32]}"'
+
+
+def _answer(request: Request, read: Callable[[], Any]) -> Response:
+    content, etag = _written(read)
+    headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
+    if request.headers.get("if-none-match") == etag:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type="application/json", headers=headers)
+
+
+@router.get("/presets", response_model=list[Preset], responses=UNCHANGED, summary="Presets")
+def list_presets(request: Request, actor: Reader) -> Response:
+    """All presets by name."""
+    return _answer(request, _presets)
+
+
+@router.get("/models", response_model=list[ModelCard], responses=UNCHANGED, summary="Models")
+def list_models(request: Request, actor: Reader) -> Response:
+    """Cards of the models that are known to work."""
+    return _answer(request, _models)
+
+
+@router.get("/rewards", response_model=list[RewardCard], responses=UNCHANGED, summary="Rewards")
+def list_rewards(request: Request, actor: Reader) -> Response:
+    """Cards of all rewards; those not `available` come with a later release."""
+    return _answer(request, _rewards)
+
+
+@router.get("/schema", response_model=dict[str, Any], responses=UNCHANGED, summary="Schema of the configuration")
+def get_schema(request: Request, actor: Reader) -> Response:
+    """JSON schema of a run's configuration; `group` and `may_change` tell where a key belongs."""
+    return _answer(request, _schema)
+
+
+@router.get("/choices", response_model=Choices, responses=UNCHANGED, summary="Built-in prompt sets and known GPUs")
+def list_choices(request: Request, actor: Reader) -> Response:
+    """Names that a configuration or a plan may use."""
+    return _answer(request, _choices)
