@@ -6,8 +6,11 @@ test compares them with their sources.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+
+from flash_grpo.workflow import examples
 
 ROOT = Path(__file__).resolve().parent.parent
 PACK = ROOT / "custom_nodes" / "comfyui_flash_grpo"
@@ -32,7 +35,8 @@ _IMPORT = re.compile(r"^from (flash_grpo[\w.]*) import (.+)$", re.MULTILINE)
 
 def copies() -> dict[str, str]:
     """The text of every copy by its path within the pack."""
-    return {f"shared/{Path(source).name}": _copy(source) for source in MODULES}
+    found = {f"shared/{Path(source).name}": _copy(source) for source in MODULES}
+    return found | {f"example_workflows/{name}": json.dumps(graph, indent=1) for name, graph in examples().items()}
 
 
 def write() -> list[str]:

@@ -28,11 +28,24 @@ from flash_grpo.export_files import (
     write_tensors,
 )
 from flash_grpo.export_native import refuse_unfit, sketch, write_autoencoder, write_denoiser
-from flash_grpo.models.folder import DENOISER, INDEX, base_folder, content_hash, denoiser_files, licence, public_name
+from flash_grpo.files import write_atomic
+from flash_grpo.models.folder import (
+    DENOISER,
+    INDEX,
+    base_folder,
+    content_hash,
+    denoiser_files,
+    flow_shift,
+    licence,
+    public_name,
+)
 from flash_grpo.models.registry import BUILT_IN
 from flash_grpo.native import LAYERS
+from flash_grpo.workflow import for_run
 
 HOW_TO = "README.md"
+WORKFLOW = "workflow.json"
+"""A workflow for ComfyUI that shows the adapter before and after."""
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _BLOCK_LAYER = re.compile(r"(blocks\.\d+)\.(.+)")
@@ -108,6 +121,10 @@ def export_run(run: Path, kind: str, which: str = "best", output: Path | None = 
         with appearing(target) as folder:
             facts = _facts(source, kind)
             WRITERS[kind](source, folder, facts)
+            if kind == "adapter":
+                shift = source.config.shift or flow_shift(source.base)
+                graph = for_run(source.config, public_name(source.config), source.file_name, shift)
+                write_atomic(folder / WORKFLOW, json.dumps(graph, indent=1, ensure_ascii=False))
             (folder / HOW_TO).write_text(_how_to(source, kind, target), encoding="utf-8")
             write_record(folder, facts)
     except OSError as error:
@@ -341,7 +358,8 @@ def _how_to(source: Source, kind: str, folder: Path) -> str:
     dtype = f"dtype=torch.{config.dtype}"  # a pipeline's parts may be stored in others than they were trained with
     lines = {
         "adapter": [
-            f"ComfyUI: copy `{source.file_name}` into `models/loras` and choose it in LoraLoaderModelOnly, strength 1.",
+            f"ComfyUI: copy `{source.file_name}` into `models/loras` and choose it in LoraLoaderModelOnly, strength 1; "
+            f"or open `{WORKFLOW}` there, with our node pack (`flash-grpo comfyui install`), to see before and after.",
             "",
             "```python",
             f"pipeline = WanPipeline.from_pretrained({base}, {dtype})",

@@ -318,7 +318,7 @@ def test_the_metadata_says_where_the_weights_come_from(run: Path, tiny_folder: P
     assert "flash_grpo.base_licence" not in facts  # nobody knows it
     record = json.loads((file.parent / "export.json").read_text(encoding="utf-8"))
     assert record["metadata"] == facts
-    assert record["files"].keys() == {file.name, "README.md"}
+    assert record["files"].keys() == {file.name, "README.md", "workflow.json"}
 
 
 def test_figures_of_another_checkpoint_are_not_claimed(run: Path) -> None:
@@ -486,7 +486,8 @@ def test_an_earlier_export_is_replaced_and_foreign_content_is_not(run: Path, tin
     put_weights(dict(model.trainable()), {n: t + 0.01 for n, t in trained_weights(dict(model.trainable())).items()})
     save_run(run, model, settings(tiny_folder), update=40)
     assert export_run(run, "adapter") == folder
-    assert {path.name for path in folder.iterdir()} == {"first-000040.safetensors", "README.md", "export.json"}
+    names = {"first-000040.safetensors", "README.md", "workflow.json", "export.json"}
+    assert {path.name for path in folder.iterdir()} == names
     second = files(folder)
     assert first != second
     (folder / "notes.txt").write_text("mine")

@@ -66,6 +66,15 @@ def file_hash(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def flow_shift(base: Path | None) -> float:
+    """How far a pipeline's scheduler shifts its noise levels; Wan's usual 3 where nothing says it."""
+    try:
+        file = (base or Path()) / "scheduler" / "scheduler_config.json"
+        return float(json.loads(file.read_text(encoding="utf-8"))["flow_shift"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 3.0
+
+
 def licence(model: str) -> str | None:
     """The licence of a model that one of our model cards is about."""
     for file in (resources.files("flash_grpo") / "models" / "cards").iterdir():
