@@ -7,7 +7,7 @@ WebP), which are made in memory, are held to a size instead. Imports no torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from fractions import Fraction
@@ -39,6 +39,8 @@ ANIMATION_BYTES = 8_000_000
 SWEEP_SECONDS = 4.0
 """About how long the boundary of a wipe takes to come back."""
 _TRIES = 8
+Told = Callable[[int, int], None]
+"""Is told how many frames are done, of about how many."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,25 @@ class Style:
 
 
 def compose(pairs: Sequence[Pair], output: Path, task: Task, style: Style | None = None) -> None:
+    """Write pairs of videos as one MP4, GIF or WebP, as `write_composition` does, and report it."""
+    facts, cut = write_composition(
+        pairs, output, style or Style(), lambda done, frames: task.progress("compose", done, frames)
+    )
+    if cut:
+        task.warn(cut, "unequal_lengths")
+    task.result = {"file": str(output.resolve()), "size": output.stat().st_size, **facts, "cut": bool(cut)}
+    task.message = f"Composed {facts['frames']} frames."
+
+
+def write_composition(
+    pairs: Sequence[Pair], output: Path, style: Style, told: Told = lambda done, frames: None
+) -> tuple[dict[str, Any], str]:
     """Write pairs of videos as one MP4, GIF or WebP; the ending of `output` says which.
 
     Pictures of other sizes are letterboxed, small ones enlarged with their pixels; other rates are met by time; where
-    the shortest video ends, all end, with a warning. Raises InputError for what is no video or cannot be composed.
+    the shortest video ends, all end. Returns what was written, and a sentence if it ends before some of its videos.
+    Raises InputError for what is no video or cannot be composed.
     """
-    style = style or Style()
     kind = FORMATS.get(output.suffix.lower())
     if kind is None:
         raise InputError(f"expected an output ending in {', '.join(FORMATS)}, got {output}; rename it")
@@ -81,21 +96,16 @@ def compose(pairs: Sequence[Pair], output: Path, task: Task, style: Style | None
     shrink = 1.0
     with atomic_path(output) as temporary:
         for _ in range(_TRIES):
-            facts, cut = _write(pairs, temporary, kind, style, shrink, task)
+            found = _write(pairs, temporary, kind, style, shrink, told)
             size = temporary.stat().st_size
             if kind == "mp4" or size <= style.most_bytes:
-                break
+                return found
             shrink *= max(0.4, 0.95 * math.sqrt(style.most_bytes / size))
-        else:
-            raise InputError(f"the videos do not fit into {style.most_bytes / 1e6:g} MB as a {kind}; write an .mp4")
-    if cut:
-        task.warn(cut, "unequal_lengths")
-    task.result = {"file": str(output.resolve()), "size": output.stat().st_size, **facts, "cut": bool(cut)}
-    task.message = f"Composed {facts['frames']} frames."
+        raise InputError(f"the videos do not fit into {style.most_bytes / 1e6:g} MB as a {kind}; write an .mp4")
 
 
 def _write(
-    pairs: Sequence[Pair], path: Path, kind: str, style: Style, shrink: float, task: Task
+    pairs: Sequence[Pair], path: Path, kind: str, style: Style, shrink: float, told: Told
 ) -> tuple[dict[str, Any], str]:
     """Write the composition once; returns what was written, and why it ends before some of its videos, if so."""
     with ExitStack() as stack:
@@ -110,7 +120,7 @@ def _write(
         board = _board(pairs, clips, style, shrink, kind, ANIMATION_PIXELS // loop)
         writer = stack.enter_context(closing(_writer(path, kind, board, rate)))
         most = ANIMATION_FRAMES if kind != "mp4" else None
-        frames, cut = _play(clips, board, writer, rate, loop, most, task)
+        frames, cut = _play(clips, board, writer, rate, loop, most, told)
         writer.finish()
     facts = {"format": kind, "layout": style.layout, "width": board.width, "height": board.height}
     return {**facts, "fps": float(rate), "frames": frames, "seconds": float(frames / rate)}, cut
@@ -140,7 +150,7 @@ def _board(pairs: Sequence[Pair], clips: Sequence[Clip], style: Style, shrink: f
 
 
 def _play(
-    clips: Sequence[Clip], board: Board, writer: _Writer, rate: Fraction, loop: int, most: int | None, task: Task
+    clips: Sequence[Clip], board: Board, writer: _Writer, rate: Fraction, loop: int, most: int | None, told: Told
 ) -> tuple[int, str]:
     """Draw frame after frame until the first video ends; returns their number, and a sentence if others go on."""
     sweeps = max(1, round(float(loop / rate) / SWEEP_SECONDS))
@@ -155,7 +165,7 @@ def _play(
         boundary = 0.5 + 0.42 * math.sin(2 * math.pi * sweeps * count / loop)
         writer.write(board.picture(list(zip(there[::2], there[1::2], strict=True)), boundary))
         count += 1
-        task.progress("compose", min(count, loop), loop)
+        told(min(count, loop), loop)
 
 
 def _why_it_ends(clips: Sequence[Clip], shown: Sequence[Image.Image | None], count: int, rate: Fraction) -> str:

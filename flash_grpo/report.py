@@ -100,7 +100,7 @@ def caption_lines(
     """The caption in at most two lines that fit, then one line of scores if there are any."""
     lines = wrapped(caption, width, 2, font)
     if scores:
-        text = "   ".join(f"{name} {_number(old)} → {_number(new)}" for name, (old, new) in scores.items())
+        text = "   ".join(f"{name} {as_number(old)} → {as_number(new)}" for name, (old, new) in scores.items())
         lines += wrapped(text, width, 1, font)
     return lines
 
@@ -279,9 +279,9 @@ def final_table(summary: Mapping[str, Any]) -> Table:
         table.add_row(
             name,
             "optimised" if weights.get(name) else "watched",
-            f"{_number(figures['before'])} → {_number(figures['after'])}",
-            f"[{sure}]{_signed(figures['gain'])}[/]" if sure else _signed(figures["gain"]),
-            f"{_signed(low)} to {_signed(high)}",
+            f"{as_number(figures['before'])} → {as_number(figures['after'])}",
+            f"[{sure}]{as_difference(figures['gain'])}[/]" if sure else as_difference(figures["gain"]),
+            f"{as_difference(low)} to {as_difference(high)}",
             "-" if figures["win_rate"] is None else f"{100 * figures['win_rate']:.0f} %",
             style=None if weights.get(name) else "dim",
         )
@@ -301,11 +301,13 @@ def footer_lines(summary: Mapping[str, Any], run_folder: Path) -> list[str]:
     return lines
 
 
-def _number(value: float | None) -> str:
+def as_number(value: float | None) -> str:
+    """A figure as people read it."""
     if value is None:
         return "-"
     return f"{value:.3f}" if abs(value) < 100 else f"{value:.1f}"
 
 
-def _signed(value: float | None) -> str:
-    return "-" if value is None else ("+" if value >= 0 else "-") + _number(abs(value))
+def as_difference(value: float | None) -> str:
+    """A difference as people read it."""
+    return "-" if value is None else ("+" if value >= 0 else "-") + as_number(abs(value))
