@@ -266,5 +266,5 @@ def examples() -> dict[str, dict[str, Any]]:
     return {
         "1_pocket_before_after.json": before_after(pocket),
         "2_wan2.1_1.3b_before_after.json": before_after(wan),
-        "3_pocket_two_checkpoints.json": before_after(pocket, sweep=("pocket-subject-size", "20, 80")),
+        "3_pocket_two_checkpoints.json": before_after(pocket, sweep=("pocket-subject-size", "60, 80")),
     }
