@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from sqlalchemy import insert
+
 from flash_grpo.config import build_config
 from flash_grpo_studio.app.store.engine import Store
 from flash_grpo_studio.app.store.tables import Checkpoint, Job, Video
@@ -81,4 +83,4 @@ def put_videos(
         for place, text in enumerate(texts)
     ]
     with store.writing() as session:
-        session.add_all(Video(**row) for row in rows)
+        session.execute(insert(Video), rows)

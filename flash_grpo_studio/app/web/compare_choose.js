@@ -92,6 +92,9 @@ class Choose extends View {
   #choose(changes) {
     const next = { before: this.state.before, after: this.state.after, ...changes };
     const detail = { before: sideText(next.before), after: sideText(next.after) };
+    // At once, as the next choice may come before the page has what this one asks for.
+    this.shown = [detail.before, detail.after];
+    this.set(next);
     this.dispatchEvent(new CustomEvent("fg-sides", { bubbles: true, detail }));
   }
 

@@ -6,6 +6,7 @@ web app as processes, `STUDIO = "no worker"` the same without a worker. Otherwis
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -22,13 +23,14 @@ import pytest
 import uvicorn
 from sqlalchemy import delete
 
+from flash_grpo.config import build_config
 from flash_grpo_studio.app.api import create_app
 from flash_grpo_studio.app.api.serve import Server
 from flash_grpo_studio.app.pages.addresses import WEB
 from flash_grpo_studio.app.pages.mount import mount_pages
 from flash_grpo_studio.app.settings import Settings
 from flash_grpo_studio.app.store.engine import Store
-from flash_grpo_studio.app.store.tables import Job, Video
+from flash_grpo_studio.app.store.tables import Checkpoint, Job, Video
 from flash_grpo_studio.app.workspace import Workspace
 from tests import chaos
 from tests.databases import free_port, missing
@@ -83,19 +85,25 @@ class Served:
         return found
 
     def enter_with_videos(self, row: dict[str, Any], prompts: Sequence[str]) -> str:
-        """A job with the shipped example's videos as its own, a pair for each prompt; returns its id."""
-        job = self.enter([row])[0]
+        """A pocket run with the shipped example's videos and scores as its own, a pair for each prompt, and a checkpoint;
+        returns its id.
+        """
+        spec = {"ask": {}, "config": build_config("pocket").model_dump()}
+        job = self.enter([{"spec": spec, "preset": "pocket", **row}])[0]
         folder = self.workspace.job(job) / "run" / "videos"
         folder.mkdir(parents=True)
         owner, store = self.call("GET", "/me")["id"], self.store()
+        pairs = json.loads((WEB / "example" / "example.json").read_text(encoding="utf-8"))["pairs"]
         with store.writing() as session:
+            session.add(Checkpoint(job_id=job, update=row["update"], path="x", best=True))
             for place, prompt in enumerate(prompts):
-                for update, side in ((0, "before"), (row["update"], "after")):
+                for column, (update, side) in enumerate(((0, "before"), (row["update"], "after"))):
                     file = folder / f"{place}-{side}.mp4"
                     shutil.copyfile(WEB / "example" / f"{place:02d}-{side}.mp4", file)
-                    facts = {"prompt_id": f"p{place}", "prompt": prompt, "seed": 0, "bytes": file.stat().st_size}
-                    path = self.workspace.relative(file)
-                    session.add(Video(owner_id=owner, job_id=job, path=path, update=update, side=side, **facts))
+                    scores = {name: values[column] for name, values in pairs[place]["scores"].items()}
+                    facts = {"prompt_id": f"p{place}", "prompt": prompt, "seed": 0, "noise": place, "scores": scores}
+                    where = {"path": self.workspace.relative(file), "bytes": file.stat().st_size}
+                    session.add(Video(owner_id=owner, job_id=job, update=update, side=side, **facts, **where))
         store.close()
         return job
 
