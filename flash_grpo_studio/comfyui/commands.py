@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -12,7 +13,6 @@ from urllib.parse import urlsplit
 import typer
 
 from flash_grpo.errors import InputError
-from flash_grpo.files import atomic_path
 from flash_grpo_studio.comfyui.pack import build_zip, check_comfyui, install_pack
 
 comfyui = typer.Typer(help="Use aligned checkpoints in ComfyUI.", no_args_is_help=True)
@@ -64,12 +64,19 @@ def connect(
     file = folder / "user" / "__flash_grpo" / "studio.json"
     content = json.dumps({"url": url.rstrip("/"), "token": _token()})
     try:
-        with atomic_path(file) as temporary:
-            temporary.write_text(content, encoding="utf-8")
-        os.chmod(file, 0o600)
+        _write_secret(file, content)
     except OSError as error:
         raise InputError(f"cannot write {file}: {error.strerror or error}; check the folder's rights") from error
     print(f"wrote {file}, which ComfyUI reads and serves to nobody")
+
+
+def _write_secret(file: Path, content: str) -> None:
+    """Write a file that nobody else may read at any moment."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=file.parent)  # readable by its owner alone
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(content)
+    os.replace(name, file)
 
 
 def _token() -> str:

@@ -34,11 +34,11 @@ def pack_files() -> Iterator[tuple[Path, str]]:
 
 
 def check_comfyui(folder: Path) -> None:
-    """InputError unless a folder is a ComfyUI's."""
-    if not (folder / "custom_nodes").is_dir() or not (folder / "folder_paths.py").is_file():
+    """InputError unless a folder is a ComfyUI's, or what its --base-directory names."""
+    if not (folder / "custom_nodes").is_dir() or not (folder / "models").is_dir():
         raise InputError(
-            f"{folder} is no ComfyUI: expected main.py, folder_paths.py and custom_nodes in it; name the folder that "
-            "ComfyUI was installed into"
+            f"{folder} is no ComfyUI: expected custom_nodes and models in it; name the folder that ComfyUI was "
+            "installed into, or its --base-directory"
         )
 
 
