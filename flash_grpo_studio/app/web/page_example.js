@@ -1,39 +1,61 @@
 // A finished run that ships with the package: its real curves, videos and figures, before there is one of one's own.
 
 import "./chart.js";
+import "./player/player.js";
 import { duration, moment, number } from "./format.js";
-import { heldoutTable, pairFigure, playButton, playPairs, prefersStill } from "./home_pair.js";
+import { heldoutTable } from "./home_pair.js";
+import { pageKeys } from "./player_keys.js";
+import { showPair, speak } from "./player_words.js";
+import { choices } from "./shell_parts.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox, View } from "./view.js";
 
 const FOLDER = "/web/example/";
 const NUMERICS = ["grad_norm", "drift", "clip_fraction"];
+const STEPS = { n: 1, p: -1 };
 
 class Example extends View {
-  state = { example: null, playing: false };
+  state = { example: null, place: 0 };
 
   async start() {
+    this.onStop(pageKeys(this, (event) => this.#move(STEPS[event.key.toLowerCase()] ?? 0)));
+    this.addEventListener("fg-player-next", () => this.#move(1));
+    this.addEventListener("fg-player-previous", () => this.#move(-1));
     await this.act(async () => {
       const answer = await fetch(`${FOLDER}example.json`);
-      this.set({ example: await answer.json(), playing: !prefersStill() });
+      this.set({ example: await answer.json() });
     });
   }
 
   render() {
-    const { example, error, playing } = this.state;
+    const { example, error } = this.state;
     return html`<div class="fg-stack"><div class="fg-row fg-spread"><h1>${t("home.example_title")}</h1>
         <a class="fg-button fg-primary" href="/new?preset=pocket">${t("home.own")}</a></div>
       <p class="fg-notice">${t("home.example_label")}</p> ${errorBox(error)}
-      ${example ? this.#found(example, playing) : html`<p class="fg-muted">${t("home.loading")}</p>`}</div>`;
+      ${example ? this.#found(example) : html`<p class="fg-muted">${t("home.loading")}</p>`}</div>`;
   }
 
   rendered() {
-    const { example } = this.state;
-    if (!example || this.drawn) return;
+    const { example, place } = this.state;
+    if (!example) return;
+    if (place !== this.shown) this.#play(example, place);
+    if (this.drawn) return;
     this.drawn = true;
     for (const chart of this.querySelectorAll("fg-chart")) this.#draw(chart, example);
-    playPairs(this, this.state.playing);
+  }
+
+  #play({ pairs, rewards, config: { fps, frames } }, place) {
+    const player = this.querySelector("fg-player");
+    if (this.shown === undefined) speak(player);
+    this.shown = place;
+    this.querySelector("#fg-prompt").value = String(place);
+    const { prompt, seed, before, after, scores } = pairs[place];
+    const figures = Object.entries(scores).map(([name, [old, fresh]]) => [name, { before: old, after: fresh }]);
+    const pair = { prompt, seed, fps, frames, before: { url: FOLDER + before }, after: { url: FOLDER + after } };
+    const told = Object.keys(scores).map((name) => ({ name, optimised: Boolean(rewards[name]) }));
+    const labels = [t("home.side.before"), t("home.side.after")];
+    showPair(player, { ...pair, scores: Object.fromEntries(figures), differences: [] }, labels, { rewards: told, differences: [] });
   }
 
   #draw(chart, example) {
@@ -55,7 +77,7 @@ class Example extends View {
     chart.show(lines, { label });
   }
 
-  #found(example, playing) {
+  #found(example) {
     const goal = Object.keys(example.rewards).filter((name) => example.rewards[name]);
     const facts = [
       ["model", `${example.model} (${example.config.width} × ${example.config.height}, ${example.config.frames})`],
@@ -65,21 +87,14 @@ class Example extends View {
       ["evaluations", number(example.nfe, 0)],
       ["made", moment(example.time)],
     ];
-    const pair = (one, place) => {
-      const notes = Object.fromEntries(
-        ["before", "after"].map((side, index) => [side, goal.map((name) => `${name} ${number(one.scores[name][index])}`).join(", ")]),
-      );
-      const sources = { before: FOLDER + one.before, after: FOLDER + one.after };
-      return html`<div class="fg-card">${pairFigure({ ...one, ...sources, key: `pair ${place}`, notes })}</div>`;
-    };
     const chart = (name) => html`<div class="fg-card fg-chart-box" data-key="${name}"><h3>${name.replace("reward/", "")}
       ${goal.includes(name.replace("reward/", "")) ? html`<span class="fg-badge">${t("home.optimised")}</span>` : ""}</h3>
       <fg-chart data-own data-series="${name}" height="180"></fg-chart></div>`;
     const rewards = Object.keys(example.series).filter((name) => name.startsWith("reward/"));
-    return html`<section><h2 id="fg-heldout">${t("home.heldout")}</h2><p>${t("home.example_result")}</p>
+    return html`<section><h2>${t("home.videos")}</h2><p>${t("home.videos_text")}</p>
+        <div class="fg-example-player"><fg-player data-own data-key="player"></fg-player>${this.#prompts(example.pairs)}</div></section>
+      <section><h2 id="fg-heldout">${t("home.heldout")}</h2><p>${t("home.example_result")}</p>
         ${heldoutTable("fg-heldout", example.heldout, example.rewards)}<p class="fg-small">${t("home.heldout_note")}</p></section>
-      <section><div class="fg-row fg-spread"><h2>${t("home.videos")}</h2>${playButton(playing)}</div>
-        <p>${t("home.videos_text")}</p><div class="fg-pairs">${example.pairs.map(pair)}</div></section>
       <section><h2>${t("home.curves")}</h2><p>${t("home.curves_text")} <a href="/help#curves">${t("home.curves_help")}</a></p>
         <div class="fg-columns">${rewards.map(chart)} ${NUMERICS.map(chart)}</div></section>
       <section class="fg-card"><h2>${t("home.facts")}</h2><dl class="fg-facts">${facts.map(
@@ -87,9 +102,30 @@ class Example extends View {
       )}</dl><p>${t("home.again")}</p><pre>flash-grpo train --preset ${example.preset} --seed ${example.seed}</pre></section>`;
   }
 
-  togglePair() {
-    this.set({ playing: !this.state.playing });
-    playPairs(this, this.state.playing);
+  #prompts(pairs) {
+    const { place } = this.state;
+    const step = (key, name, sign, off) => html`<button type="button" class="fg-button" data-on="click:${name}" ${off ? html`disabled` : ""}>
+      ${t(key)} <kbd aria-hidden="true">${sign}</kbd></button>`;
+    return html`<div class="fg-row fg-spread fg-pair-steps"><label class="fg-grow"><span class="fg-hidden">${t("compare.prompt")}</span>
+        <select id="fg-prompt" data-on="change:choose">${choices(pairs.map((_, at) => at), place, (at) => pairs[at].prompt)}</select></label>
+      <span class="fg-row">${step("compare.previous", "previous", "P", !place)} ${step("compare.next", "next", "N", place === pairs.length - 1)}</span></div>`;
+  }
+
+  choose(event, select) {
+    this.set({ place: Number(select.value) });
+  }
+
+  #move(step) {
+    const next = this.state.place + step;
+    if (step && this.state.example?.pairs[next]) this.set({ place: next });
+  }
+
+  next() {
+    this.#move(1);
+  }
+
+  previous() {
+    this.#move(-1);
   }
 }
 

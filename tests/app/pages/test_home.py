@@ -90,11 +90,13 @@ def test_what_runs_and_the_newest_result(studio_page: Any, served: Any) -> None:
 
 
 def test_nothing_moves_for_who_asked_for_stillness(studio_page: Any) -> None:
-    page = studio_page.open("/example", reduced_motion=True, wait=".fg-pair")
+    page = studio_page.open("/example", reduced_motion=True, wait="table")
+    page.wait_for_function("document.querySelector('fg-player').frames > 0")
     page.wait_for_timeout(500)
-    assert page.evaluate("[...document.querySelectorAll('video')].every(v => v.paused && v.currentTime === 0)")
-    page.get_by_role("button", name="Play the videos").click()
-    page.wait_for_function(playing(page))
+    state = "[document.querySelector('fg-player').playing, document.querySelector('fg-player').frame]"
+    assert page.evaluate(state) == [False, 0]
+    page.keyboard.press("k")
+    page.wait_for_function("document.querySelector('fg-player').frame > 0")
 
 
 def test_the_example_shows_the_runs_own_figures_curves_and_videos(studio_page: Any) -> None:
@@ -104,8 +106,13 @@ def test_the_example_shows_the_runs_own_figures_curves_and_videos(studio_page: A
     found = facts["heldout"]["subject_size"]
     assert f"{found['before']:.3f}" in row and f"+{found['gain']:.3f}" in row and "optimised" in row
     assert page.get_by_text("pocket model").first.is_visible()
-    assert page.locator(".fg-pair").count() == len(facts["pairs"]) == 12
-    page.wait_for_function(playing(page))
+    assert page.locator("#fg-prompt option").count() == len(facts["pairs"]) == 12
+    page.wait_for_function("document.querySelector('fg-player').frame > 0")
+    page.keyboard.press("n")
+    second = facts["pairs"][1]
+    page.wait_for_function("text => document.querySelector('fg-player').shadowRoot.textContent.includes(text)", arg=second["prompt"])
+    first_badge = page.locator("fg-player .badges li").first.inner_text()
+    assert "subject_size" in first_badge and "optimised" in first_badge
     page.locator("[data-series='reward/subject_size']").scroll_into_view_if_needed()
     page.wait_for_function(
         "(() => { const canvas = document.querySelector(\"[data-series='reward/subject_size'] canvas\");"
