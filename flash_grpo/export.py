@@ -6,16 +6,14 @@ import errno
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from flash_grpo.checkpoint import PREFIX, choose_checkpoint, load_weights
-from flash_grpo.config import RunConfig, load_config
-from flash_grpo.doctor import adapter_problem
+from flash_grpo.card_pictures import draw_pictures
+from flash_grpo.config import RunConfig
 from flash_grpo.errors import InputError, unknown_name
 from flash_grpo.export_files import (
     FORMAT_VERSION,
@@ -28,89 +26,38 @@ from flash_grpo.export_files import (
     write_tensors,
 )
 from flash_grpo.export_native import refuse_unfit, sketch, write_autoencoder, write_denoiser
+from flash_grpo.export_source import Source, read_source
+from flash_grpo.export_usage import WORKFLOW, usage_lines
 from flash_grpo.files import write_atomic
+from flash_grpo.model_card import README, Subject, card
 from flash_grpo.models.folder import (
     DENOISER,
     INDEX,
-    base_folder,
     content_hash,
     denoiser_files,
     flow_shift,
     licence,
     public_name,
 )
-from flash_grpo.models.registry import BUILT_IN
 from flash_grpo.native import LAYERS
 from flash_grpo.workflow import for_run
 
-HOW_TO = "README.md"
-WORKFLOW = "workflow.json"
-"""A workflow for ComfyUI that shows the adapter before and after."""
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _BLOCK_LAYER = re.compile(r"(blocks\.\d+)\.(.+)")
 
 
-@dataclass(frozen=True)
-class Source:
-    """What is exported: a run's configuration and the weights one checkpoint deploys, named as in the denoiser.
-
-    `base` is the base model's pipeline folder, None if it is not on this machine.
-    """
-
-    run: Path
-    update: int
-    config: RunConfig
-    weights: Mapping[str, torch.Tensor]
-    base: Path | None
-
-    @property
-    def run_name(self) -> str:
-        """The run folder's name."""
-        return self.run.resolve().name
-
-    @property
-    def file_name(self) -> str:
-        """Name of the adapter's file; it tells the adapters of several runs apart in one folder."""
-        return f"{self.run_name}-{self.update:06d}.safetensors"
-
-    @property
-    def autoencoder_name(self) -> str:
-        """Name of the base's autoencoder as a native file."""
-        return f"{public_name(self.config).rpartition('/')[2]}-vae.safetensors"
-
-    @property
-    def scale(self) -> float:
-        """What B @ A is multiplied by."""
-        return self.config.lora_alpha / self.config.lora_rank
-
-    def layers(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """A [r, in] and B [out, r] of every adapted linear layer; InputError unless they are LoRA of the run's rank."""
-        rank = self.config.lora_rank
-        names = {re.sub(r"\.lora_[AB]\.weight$", "", name) for name in self.weights}
-        pairs = {}
-        for name in sorted(names):
-            a, b = (self.weights.get(f"{name}.lora_{letter}.weight") for letter in "AB")
-            if a is None or b is None or a.shape[0] != rank or b.shape[1] != rank:
-                raise InputError(
-                    f"expected LoRA matrices of rank {rank} for {name} as config.yaml says, and the checkpoint holds "
-                    "others; export the run with the config.yaml it was trained with"
-                )
-            pairs[name] = (a, b)
-        return pairs
-
-
-def export_run(run: Path, kind: str, which: str = "best", output: Path | None = None) -> Path:
+def export_run(run: Path, kind: str, which: str = "best", output: Path | None = None, name: str | None = None) -> Path:
     """Export a checkpoint as adapter, peft, merged or native into RUN/export/KIND or `output`; returns that folder.
 
-    `which` is best, latest or an update's number. The folder appears whole, after all tensors were read back, and
-    replaces an earlier export only. Raises InputError for what cannot be exported (zero or non-finite weights, an
-    adapter of a full fine-tuning, no such checkpoint) or written (a folder with other content); RuntimeError if the
-    disk fails.
+    `which` is best, latest or an update's number; `name` calls the run otherwise than its folder. The folder appears
+    whole, after all tensors were read back, and replaces an earlier export only. Raises InputError for what cannot be
+    exported (zero or non-finite weights, an adapter of a full fine-tuning, no such checkpoint) or written (a folder
+    with other content); RuntimeError if the disk fails.
     """
     if kind not in WRITERS:
         raise unknown_name("export format", kind, WRITERS)
-    source = read_source(run, which)
+    source = read_source(run, which, name)
     if source.config.adapter == "full" and kind not in WHOLE:
         raise InputError(
             f"{run} trained all weights of its model, so it has no adapter; export it with --format merged or native"
@@ -125,7 +72,7 @@ def export_run(run: Path, kind: str, which: str = "best", output: Path | None = 
                 shift = source.config.shift or flow_shift(source.base)
                 graph = for_run(source.config, public_name(source.config), source.file_name, shift)
                 write_atomic(folder / WORKFLOW, json.dumps(graph, indent=1, ensure_ascii=False))
-            (folder / HOW_TO).write_text(_how_to(source, kind, target), encoding="utf-8")
+            _write_card(source, kind, target, folder, facts)
             write_record(folder, facts)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -141,16 +88,12 @@ def export_result(folder: Path) -> dict[str, Any]:
     return {"folder": str(folder.resolve()), **record}
 
 
-def read_source(run: Path, which: str) -> Source:
-    """Configuration and verified weights of a run's checkpoint; InputError if they cannot or must not be exported."""
-    if not (run / "config.yaml").is_file():
-        raise InputError(f"{run} is no run folder: it holds no config.yaml; name the folder that train wrote")
-    config = load_config(run / "config.yaml")
-    checkpoint = choose_checkpoint(run, which)
-    weights = {name.removeprefix(PREFIX): tensor for name, tensor in load_weights(checkpoint).items()}
-    if problem := adapter_problem(weights):
-        raise InputError(f"{checkpoint} is not exported: {problem}")
-    return Source(run, int(checkpoint.name), config, weights, base_folder(config))
+def _write_card(source: Source, kind: str, target: Path, folder: Path, facts: Mapping[str, str]) -> None:
+    """The model card, with the pictures it shows."""
+    pictures = draw_pictures(source.run, source.update, source.config.rewards, folder)
+    usage = usage_lines(source, kind, target)
+    about = Subject(source.run, source.name, source.update, kind, source.config, facts, usage, pictures)
+    (folder / README).write_text(card(about), encoding="utf-8")
 
 
 def _facts(source: Source, kind: str) -> dict[str, str]:
@@ -161,7 +104,7 @@ def _facts(source: Source, kind: str) -> dict[str, str]:
         "flash_grpo.format_version": str(FORMAT_VERSION),
         "flash_grpo.format": kind,
         "flash_grpo.version": metadata.version("flash-grpo-studio"),
-        "flash_grpo.run": source.run_name,
+        "flash_grpo.run": source.name,
         "flash_grpo.update": str(source.update),
         "flash_grpo.rewards": json.dumps(config.rewards),
         "flash_grpo.reward_options": json.dumps(config.reward_options),
@@ -345,51 +288,3 @@ WRITERS: dict[str, Callable[[Source, Path, Mapping[str, str]], None]] = {
 }
 WHOLE = ("merged", "native")
 """Formats that hold a whole model."""
-
-
-# how to load it ------------------------------------------------------------------------------------------------------
-
-
-def _how_to(source: Source, kind: str, folder: Path) -> str:
-    """The text of README.md beside the export."""
-    config = source.config
-    known = licence(config.model)
-    base = f'"{public_name(config)}"' if config.model not in BUILT_IN else f'built_in_folder("{config.model}")'
-    dtype = f"dtype=torch.{config.dtype}"  # a pipeline's parts may be stored in others than they were trained with
-    lines = {
-        "adapter": [
-            f"ComfyUI: copy `{source.file_name}` into `models/loras` and choose it in LoraLoaderModelOnly, strength 1; "
-            f"or open `{WORKFLOW}` there, with our node pack (`flash-grpo comfyui install`), to see before and after.",
-            "",
-            "```python",
-            f"pipeline = WanPipeline.from_pretrained({base}, {dtype})",
-            f'pipeline.load_lora_weights("{folder.name}", weight_name="{source.file_name}")',
-            "```",
-        ],
-        "peft": [
-            "```python",
-            f"pipeline = WanPipeline.from_pretrained({base}, {dtype})",
-            f'aligned = PeftModel.from_pretrained(pipeline.transformer, "{folder.name}")',
-            "pipeline.transformer = aligned.merge_and_unload()",
-            "```",
-        ],
-        "merged": ["```python", f'pipeline = WanPipeline.from_pretrained("{folder.name}", {dtype})', "```"],
-        "native": [
-            "ComfyUI: copy the folders `diffusion_models` and `vae` into its `models`, then choose "
-            f"`{source.file_name}` in Load Diffusion Model and `{source.autoencoder_name}` in Load VAE.",
-        ],
-    }[kind]
-    judged = (
-        f"Judged at {config.width}x{config.height}, {config.frames} frames, {config.evaluation_steps} steps, guidance "
-        f"{config.deployment_guidance():g}{f', flow shift {config.shift:g}' if config.shift else ''}."
-    )
-    return "\n".join(
-        [
-            f"# {source.run_name}, update {source.update}",
-            "",
-            f"Aligned from `{public_name(config)}`{f' (licence of the base: {known})' if known else ''}. {judged}",
-            "",
-            *lines,
-            "",
-        ]
-    )

@@ -19,7 +19,7 @@ from flash_grpo.files import write_atomic
 from flash_grpo.models.folder import file_hash
 
 FORMAT_VERSION = 1
-RECORD = "export.json"
+RECORD, SUMS = "export.json", "SHA256SUMS"
 
 
 def refuse_foreign(target: Path) -> None:
@@ -32,7 +32,7 @@ def refuse_foreign(target: Path) -> None:
     if not found:
         return
     try:
-        known = set(json.loads((target / RECORD).read_text(encoding="utf-8"))["files"]) | {RECORD}
+        known = set(json.loads((target / RECORD).read_text(encoding="utf-8"))["files"]) | {RECORD, SUMS}
     except (OSError, ValueError, KeyError, TypeError):
         known = set()
     foreign = sorted(found.keys() - known)
@@ -69,10 +69,18 @@ def appearing(target: Path) -> Iterator[Path]:
 
 
 def write_record(folder: Path, facts: Mapping[str, str]) -> None:
-    """Write export.json: what the export is, and size and SHA-256 of every file in it."""
+    """Write export.json: what the export is, and size and SHA-256 of every file in it; and SHA256SUMS of all."""
     files = {name: {"size": file.stat().st_size, "sha256": file_hash(file)} for name, file in _files(folder).items()}
     content = {"format_version": FORMAT_VERSION, "metadata": dict(facts), "files": files}
     write_atomic(folder / RECORD, json.dumps(content, indent=1))
+    sums = {**{name: entry["sha256"] for name, entry in files.items()}, RECORD: file_hash(folder / RECORD)}
+    write_atomic(folder / SUMS, "".join(_sum_line(name, digest) for name, digest in sorted(sums.items())))
+
+
+def _sum_line(name: str, digest: object) -> str:
+    """As sha256sum writes it: a name with an end of line or a backslash is escaped, and the line says so."""
+    escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
 
 
 def _files(folder: Path) -> dict[str, Path]:

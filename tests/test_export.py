@@ -486,7 +486,7 @@ def test_an_earlier_export_is_replaced_and_foreign_content_is_not(run: Path, tin
     put_weights(dict(model.trainable()), {n: t + 0.01 for n, t in trained_weights(dict(model.trainable())).items()})
     save_run(run, model, settings(tiny_folder), update=40)
     assert export_run(run, "adapter") == folder
-    names = {"first-000040.safetensors", "README.md", "workflow.json", "export.json"}
+    names = {"first-000040.safetensors", "README.md", "workflow.json", "export.json", "SHA256SUMS"}
     assert {path.name for path in folder.iterdir()} == names
     second = files(folder)
     assert first != second

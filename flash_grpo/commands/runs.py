@@ -152,14 +152,18 @@ def export(
     output: Annotated[
         Path | None, typer.Option("--output", metavar="DIR", help="Folder to write [default: RUN/export/FORMAT].")
     ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="What the run is called; else as its folder.")
+    ] = None,
     report: Report = None,
 ) -> None:
     """Export what was trained: one file for ComfyUI and diffusers, a peft folder, or whole models for either."""
     with working(report) as task:
         with task.at_once():
-            from flash_grpo.export import HOW_TO, export_result, export_run
+            from flash_grpo.export import export_result, export_run
+            from flash_grpo.model_card import README
         task.progress("export", 0, 1)
-        folder = export_run(run, format_, checkpoint, output)
+        folder = export_run(run, format_, checkpoint, output, name)
         task.progress("export", 1, 1)
         task.result, task.message = export_result(folder), f"Exported as {format_}."
-    print(f"exported to {folder}; {folder / HOW_TO} says how to load it")
+    print(f"exported to {folder}; {folder / README} says how to load it")
