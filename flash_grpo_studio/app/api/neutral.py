@@ -28,6 +28,8 @@ from flash_grpo_studio.app.workspace import Workspace
 SECONDS = 4 * 3600
 """How long the address of a ballot's video is good."""
 PIECE = 2**18
+PADDING = 1024
+"""Free space behind the longer of two videos, so that both end alike."""
 KEPT = 512
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 MEDIA: dict[int | str, dict[str, Any]] = {

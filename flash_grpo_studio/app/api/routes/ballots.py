@@ -18,7 +18,7 @@ from flash_grpo.errors import InputError
 from flash_grpo_studio.app.api.base import BallotId, Strict, subject
 from flash_grpo_studio.app.api.boxes import Neutral, NotNeutral
 from flash_grpo_studio.app.api.errors import Refused, problems
-from flash_grpo_studio.app.api.neutral import MEDIA, address, check_signature, send
+from flash_grpo_studio.app.api.neutral import MEDIA, PADDING, address, check_signature, send
 from flash_grpo_studio.app.api.routes.compare import ScorePair, scores_of, two_sides
 from flash_grpo_studio.app.api.routes.media import VideoView, video_view
 from flash_grpo_studio.app.api.studio import Studio
@@ -243,7 +243,7 @@ def _half(
     except NotNeutral as error:
         raise NotFound(f"the videos of this ballot can no longer be shown: {error}") from error
     place = 0 if half == "left" else 1
-    length = max(shown.size for shown in both) + 8
+    length = max(shown.size for shown in both) + PADDING
     return send(request, studio.workspace.inside(paths[place]), both[place], length)
 
 
