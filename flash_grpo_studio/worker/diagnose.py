@@ -7,6 +7,7 @@ import signal
 from dataclasses import dataclass
 
 from flash_grpo.commands.base import BAD_INPUT, DONE
+from flash_grpo_studio.app.redaction import redact
 
 LAST_LINES = 12
 _LINE_LENGTH = 400
@@ -66,13 +67,6 @@ _CAUSES: tuple[tuple[str, str, bool], ...] = (
         "the device or its driver failed",
         True,
     ),
-)
-_SECRET = re.compile(
-    r"""(?xi)
-    (://[^/\s:@]+:)[^@\s/]+(?=@)                                                       # a password within a URL
-    | ((?:pass(?:word|wd)?|secret|token|api[_-]?key|authorization)["']?\s*[=:]\s*["']?(?:bearer\s+)?)[^\s"',;]{4,}
-    | \b(hf_|sk-|ghp_|xox[abp]-)[A-Za-z0-9_-]{8,}                                         # tokens of known make
-    """
 )
 _TORCHRUN_SIGNAL = re.compile(r"exitcode\s*:\s*-(\d+)|Signal (\d+) \(SIG")
 _LOST_PEER = re.compile(r"lost contact with another one")
@@ -138,12 +132,3 @@ def last_lines(output: str, count: int = LAST_LINES) -> tuple[str, ...]:
     found = (line.rsplit("\r", 1)[-1].rstrip() for line in output.splitlines())
     kept = [redact(line)[:_LINE_LENGTH] for line in found if line.strip(" │╭╮╰╯─")]
     return tuple(kept[-count:])
-
-
-def redact(text: str) -> str:
-    """The text without passwords and tokens, as far as they can be told."""
-
-    def hide(match: re.Match[str]) -> str:
-        return f"{match[1] or match[2] or match[3] or ''}***"
-
-    return _SECRET.sub(hide, text)

@@ -15,6 +15,7 @@ from flash_grpo_studio.app.api.docs import install as install_docs
 from flash_grpo_studio.app.api.feed import Feed
 from flash_grpo_studio.app.api.guard import Guard
 from flash_grpo_studio.app.api.limits import Limits, read_limits
+from flash_grpo_studio.app.api.pack import Pack
 from flash_grpo_studio.app.api.routing import ROUTERS
 from flash_grpo_studio.app.api.studio import Studio
 from flash_grpo_studio.app.settings import Settings
@@ -69,6 +70,7 @@ def create_app(settings: Settings, limits: Limits | None = None) -> FastAPI:
     )
     app.state.studio, app.state.limits = studio, limits
     app.add_middleware(Guard, limits=limits)
+    app.add_middleware(Pack)
     errors.install(app)
     router = APIRouter(prefix=PREFIX, route_class=CheckedRoute)
     for part in ROUTERS:

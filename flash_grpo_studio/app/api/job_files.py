@@ -31,6 +31,8 @@ PATTERNS = {
     "report/*.png": "chart",
     "report/*.mp4": "video",
 }
+WRITTEN = ("log", "output", "events")
+"""Kinds of files that hold whatever a process said."""
 MOST = 2000
 """Files of one job; beyond them something is wrong with it."""
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import mimetypes
+import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import Request
-from fastapi.responses import FileResponse, Response
+from fastapi.responses import FileResponse, Response, StreamingResponse
 
 from flash_grpo.errors import InputError
 from flash_grpo_studio.app.api.errors import problems
 from flash_grpo_studio.app.jobs.change import NotFound
+from flash_grpo_studio.app.redaction import redacted_pieces
 from flash_grpo_studio.app.workspace import Workspace
 
 INLINE = {".mp4": "video/mp4", ".webm": "video/webm", ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
@@ -19,6 +22,7 @@ INLINE = {".mp4": "video/mp4", ".webm": "video/webm", ".png": "image/png", ".jpg
 TEXTS = (".txt", ".yaml", ".jsonl", ".csv", ".log", ".md")
 SAFE_TYPES = {".json": "application/json", ".gif": "image/gif", ".mov": "video/quicktime", ".mkv": "video/x-matroska"}
 POLICY = "default-src 'none'; sandbox; frame-ancestors 'self'"
+HEADERS = {"Cache-Control": "private, max-age=0, must-revalidate", "Content-Security-Policy": POLICY}
 
 
 SERVED = (*INLINE.values(), *SAFE_TYPES.values(), "text/plain", "application/octet-stream")
@@ -48,13 +52,7 @@ def media_type(name: str) -> str:
 
 def send_file(request: Request, workspace: Workspace, relative: str, name: str) -> Response:
     """The file as a response; NotFound if it is not there (any more) or would lie outside the workspace."""
-    try:
-        path = workspace.inside(relative)
-        facts = path.stat()
-    except (OSError, InputError):
-        raise NotFound("the file is no longer there") from None
-    if not path.is_file():
-        raise NotFound("the file is no longer there")
+    path, facts = _found(workspace, relative)
     inline = Path(name).suffix.lower() in INLINE
     response = FileResponse(
         path,
@@ -62,9 +60,27 @@ def send_file(request: Request, workspace: Workspace, relative: str, name: str) 
         filename=name,
         stat_result=facts,
         content_disposition_type="inline" if inline else "attachment",
-        headers={"Cache-Control": "private, max-age=0, must-revalidate", "Content-Security-Policy": POLICY},
+        headers=HEADERS,
     )
     if request.headers.get("if-none-match") == response.headers["etag"] and "range" not in request.headers:
         kept = {key: response.headers[key] for key in ("etag", "cache-control", "last-modified")}
         return Response(status_code=304, headers=kept)
     return response
+
+
+def send_words(workspace: Workspace, relative: str, name: str) -> Response:
+    """What a process wrote, as a download without passwords and tokens; always whole, as its length is not known."""
+    path, _ = _found(workspace, relative)
+    headers = {**HEADERS, "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}", "Accept-Ranges": "none"}
+    return StreamingResponse(redacted_pieces(path), media_type=media_type(name), headers=headers)
+
+
+def _found(workspace: Workspace, relative: str) -> tuple[Path, os.stat_result]:
+    try:
+        path = workspace.inside(relative)
+        facts = path.stat()
+    except (OSError, InputError):
+        raise NotFound("the file is no longer there") from None
+    if not path.is_file():
+        raise NotFound("the file is no longer there")
+    return path, facts

@@ -94,6 +94,25 @@ def test_the_files_of_a_job_get_ids_once(web: Web) -> None:
     assert web.client.get(chart["url"]).status_code == 404
 
 
+def test_what_processes_wrote_is_handed_out_without_secrets(small_web: Web) -> None:
+    things = something_of_everything(small_web, local(small_web))
+    job = things["job_id"]
+    folder = small_web.studio.workspace.job(job)
+    (folder / "attempts" / "1").mkdir(parents=True)
+    told = "café: token=hf_abcdefghijklmnop at redis://ann:pa55word@host/0\n"
+    for name in ("run/log.txt", "attempts/1/output.txt", "run/events.jsonl"):
+        (folder / name).write_text(told, encoding="utf-8")
+    (folder / "run" / "config.yaml").write_text(told, encoding="utf-8")
+    files = {entry["kind"]: entry["url"] for entry in small_web.get(f"/jobs/{job}/files").json()["files"]}
+    for kind in ("log", "output", "events"):
+        served = small_web.client.get(files[kind], headers={"Range": "bytes=10-40"})
+        assert served.status_code == 200 and served.text == "café: token=*** at redis://ann:***@host/0\n", kind
+        assert served.headers["content-disposition"].startswith("attachment")
+        assert "sandbox" in served.headers["content-security-policy"]
+    whole = small_web.client.get(files["config"])
+    assert whole.text == told, "only what processes wrote is changed"
+
+
 @pytest.mark.parametrize("name", ["a.html", "a.svg", "a.xml", "a.js", "a.pdf", "a", "a.HTM", "a.mp4.html", "a.xhtml"])
 def test_nothing_that_a_browser_runs_is_shown(small_web: Web, name: str) -> None:
     web = small_web

@@ -10,9 +10,9 @@ from sqlalchemy import BigInteger, Integer, String, func, select
 
 from flash_grpo_studio.app.api.base import Cursor, FileId, JobId, Limit, PageOf, subject
 from flash_grpo_studio.app.api.errors import problems
-from flash_grpo_studio.app.api.job_files import registered
+from flash_grpo_studio.app.api.job_files import WRITTEN, registered
 from flash_grpo_studio.app.api.routes.media import VideoView, video_view
-from flash_grpo_studio.app.api.serving import CONTENT, media_type, send_file
+from flash_grpo_studio.app.api.serving import CONTENT, media_type, send_file, send_words
 from flash_grpo_studio.app.api.who import Parts, Reader
 from flash_grpo_studio.app.jobs.access import fetch
 from flash_grpo_studio.app.store.listing import paged
@@ -108,7 +108,12 @@ def get_file(studio: Parts, actor: Reader, file_id: FileId) -> FileView:
 
 @router.get("/files/{file_id}/content", response_class=Response, responses=CONTENT, summary="A file's content")
 def get_file_content(studio: Parts, actor: Reader, request: Request, file_id: FileId) -> Response:
-    """The file itself; `Range` is served. Only videos and pictures are shown in a page, all else is a download."""
+    """The file itself; `Range` is served. Only videos and pictures are shown in a page, all else is a download.
+
+    What a job's processes wrote comes whole, and passwords and tokens are blotted out.
+    """
     with studio.store.reading() as session:
         row = fetch(session, actor, File, file_id)
+    if row.kind in WRITTEN:
+        return send_words(studio.workspace, row.path, row.name)
     return send_file(request, studio.workspace, row.path, row.name)

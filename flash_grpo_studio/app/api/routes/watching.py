@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,15 +16,12 @@ from flash_grpo_studio.app.api.errors import problems
 from flash_grpo_studio.app.api.who import Parts, Reader
 from flash_grpo_studio.app.jobs.access import fetch, visible
 from flash_grpo_studio.app.jobs.change import NotFound
+from flash_grpo_studio.app.redaction import redact
 from flash_grpo_studio.app.store.listing import paged
 from flash_grpo_studio.app.store.tables import Attempt, Checkpoint, Event, Job, Metric
 
 router = subject("watching")
 LARGEST = 2**31 - 1
-REDACTED = re.compile(
-    r"(hf_|fgs_|sk-|ghp_|glpat-)[A-Za-z0-9_-]{8,}|(?<=://)[^\s:/@]+:[^\s/@]+(?=@)"
-    r"|(?i:(?<=bearer )|(?<=password=)|(?<=token=)|(?<=api_key=))[^\s&'\"]{4,}"
-)
 
 
 class SeriesView(BaseModel):
@@ -229,7 +225,7 @@ def _tail(path: Path, most: int) -> tuple[str, int]:
         content = file.read(most)
     if size > most:
         content = content.partition(b"\n")[2] or content
-    return REDACTED.sub("***", content.decode("utf-8", "replace").replace("\0", "\ufffd")), size
+    return redact(content.decode("utf-8", "replace").replace("\0", "\ufffd")), size
 
 
 @router.get("/jobs/{job_id}/checkpoints", response_model=CheckpointList, responses=problems(404), summary="Checkpoints")
