@@ -1,0 +1,33 @@
+"""One real ComfyUI for all of its tests, with the pack, the pocket model and some models of other shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.custom_nodes.real.comfyui import DIR, PYTHON, Comfy, running
+
+
+@pytest.fixture(scope="session")
+def comfy_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ComfyUI's base directory with the pack and the pocket model, installed as a user would."""
+    if not (DIR and PYTHON):
+        pytest.skip("no ComfyUI")
+    from flash_grpo_studio.comfyui.pack import install_pack
+    from flash_grpo_studio.comfyui.pocket import export_pocket
+
+    base = tmp_path_factory.mktemp("comfyui")
+    for name in ("custom_nodes", "models", "input", "output", "user"):
+        (base / name).mkdir()
+    install_pack(base)
+    export_pocket(base / "models")
+    return base
+
+
+@pytest.fixture(scope="session")
+def comfy(comfy_base: Path) -> Iterator[Comfy]:
+    """The running server."""
+    with running(comfy_base) as server:
+        yield server
