@@ -3,6 +3,7 @@
 import { badges } from "./badges.js";
 import { Clock } from "./clock.js";
 import { element } from "./dom.js";
+import { fits } from "./fit.js";
 import { Gestures } from "./gestures.js";
 import { helpDialog, keys } from "./keys.js";
 import { clamp, loopWithin, nextStep } from "./math.js";
@@ -63,6 +64,7 @@ class Player extends HTMLElement {
     const shadow = this.attachShadow({ mode: "open", delegatesFocus: false });
     shadow.append(this.body, this.#dialog.root);
     dress(shadow);
+    fits(this, this.body, root);
     keys(this, root, act, view);
     wheelZoom(this.#stage, this, () => this.#state.zoom, act.zoomTo);
     new Gestures(this.#stage, head.root, act, view);

@@ -7,7 +7,9 @@ const CSS = `
   --line: var(--fg-line, light-dark(#d0d7de, #38404a)); --accent: var(--fg-accent, light-dark(#0b5cad, #7db8f5));
   --on-accent: var(--fg-on-accent, light-dark(#ffffff, #0b1520)); --good: var(--fg-good, light-dark(#116329, #7ee2a0));
   --bad: var(--fg-bad, light-dark(#b3261e, #ff9b93)); --warn: var(--fg-warn, light-dark(#7a4d00, #f2c66b));
-  --warn-ground: var(--fg-warn-ground, light-dark(#fff4d6, #382b0d)); --focus: var(--fg-focus, light-dark(#0b5cad, #a9d1fb)); }
+  --warn-ground: var(--fg-warn-ground, light-dark(#fff4d6, #382b0d)); --focus: var(--fg-focus, light-dark(#0b5cad, #a9d1fb));
+  --target: var(--fg-target, 44px); }
+:host([fit]) { overflow: auto; }
 :host([hidden]) { display: none; }
 * { box-sizing: border-box; }
 [hidden] { display: none !important; }
@@ -29,6 +31,7 @@ p { margin: 0; }
 
 .stage { --tall: min(64vh, 60rem); --ratio: 1.7333; --columns: 1; position: relative; width: 100%; margin-inline: auto; background: #000; overflow: hidden; border-radius: .5rem;
   max-width: calc(var(--tall) * var(--ratio) * var(--columns)); touch-action: pan-y; user-select: none; -webkit-user-select: none; -webkit-touch-callout: none; contain: paint; }
+:host([fit]) .stage { --tall: calc(var(--fitted, 12rem) / var(--rows, 1)); }
 .stage[data-layout="side"] { --columns: 2; } .stage[data-zoomed] { touch-action: none; cursor: grab; } .stage:focus-visible { outline-offset: 2px; border-radius: .5rem; }
 .stage[data-mode="wipe"] { cursor: col-resize; }
 .panes { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 2px; }
@@ -51,13 +54,13 @@ p { margin: 0; }
 .cover { position: absolute; inset: 0; display: grid; place-content: center; justify-items: center; gap: .6rem; padding: 1rem; text-align: center; color: #fff; background: rgb(0 0 0 / .8); overflow: auto; }
 .cover.failed { background: #24282e; padding-top: 2.4rem; } .cover progress { width: min(14rem, 100%); accent-color: #7db8f5; }
 
-button, select { font: inherit; color: var(--text); background: var(--ground); border: 1px solid var(--line); border-radius: .5rem; min-height: 44px; min-width: 44px; padding: .3rem .6rem; cursor: pointer; }
+button, select { font: inherit; color: var(--text); background: var(--ground); border: 1px solid var(--line); border-radius: .5rem; min-height: var(--target); min-width: var(--target); padding: .3rem .6rem; cursor: pointer; }
 button { display: inline-flex; align-items: center; justify-content: center; touch-action: manipulation; } button:hover:not(:disabled) { border-color: var(--accent); } button:disabled, select:disabled { opacity: .45; cursor: default; }
 button[aria-pressed="true"] { background: var(--accent); color: var(--on-accent); border-color: var(--accent); } svg { width: 22px; height: 22px; fill: currentColor; }
 .bar, .row { display: flex; flex-wrap: wrap; gap: .25rem; align-items: center; min-width: 0; } .row { gap: .35rem .75rem; }
-input[type="range"] { min-height: 44px; min-width: 0; margin: 0; accent-color: var(--accent); } .seek { display: flex; align-items: center; gap: .75rem; } .seek input { flex: 1; }
+input[type="range"] { min-height: var(--target); min-width: 0; margin: 0; accent-color: var(--accent); } .seek { display: flex; align-items: center; gap: .75rem; } .seek input { flex: 1; }
 .readout { contain: content; flex: none; width: 8.5ch; text-align: right; font-variant-numeric: tabular-nums; font-size: .9rem; white-space: nowrap; }
-label { display: inline-flex; align-items: center; gap: .5rem; min-height: 44px; font-size: .9rem; } .own { flex: 1 1 14rem; } .own label { flex: 1; } .own input { flex: 1; } .loop { font-size: .9rem; color: var(--muted); }
+label { display: inline-flex; align-items: center; gap: .5rem; min-height: var(--target); font-size: .9rem; } .own { flex: 1 1 14rem; } .own label { flex: 1; } .own input { flex: 1; } .loop { font-size: .9rem; color: var(--muted); }
 .held { touch-action: none; user-select: none; -webkit-user-select: none; }
 dialog { color: var(--text); background: var(--ground); border: 1px solid var(--line); border-radius: .6rem; padding: 1rem 1.25rem; max-width: min(34rem, calc(100vw - 2rem)); } dialog::backdrop { background: rgb(0 0 0 / .5); }
 dialog h2 { margin: 0 0 .6rem; font-size: 1.1rem; } dl { display: grid; grid-template-columns: max-content 1fr; gap: .35rem 1rem; margin: 0 0 1rem; } dd { margin: 0; } kbd { font: .9rem ui-monospace, monospace; border: 1px solid var(--line); border-bottom-width: 2px; border-radius: 4px; padding: 0 .35rem; }
@@ -65,6 +68,7 @@ dialog h2 { margin: 0 0 .6rem; font-size: 1.1rem; } dl { display: grid; grid-tem
 :host(:fullscreen) .stage, .root.filled .stage { --tall: calc(100vh - 15rem); }
 @container (max-width: 34rem) {
   .stage[data-layout="side"][data-wide]:not([data-blind]) { --columns: 1; } .stage[data-layout="side"][data-wide]:not([data-blind]) .panes { grid-template-columns: minmax(0, 1fr); }
+  :host([fit]) .stage[data-layout="side"][data-wide]:not([data-blind]) { --rows: 2; }
   .modes button { flex: 1 1 auto; } .seek { gap: .4rem; }
 }
 @media (forced-colors: active) { .chip, .label { border: 1px solid; } button[aria-pressed="true"] { forced-color-adjust: none; } }
