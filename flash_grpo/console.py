@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,16 @@ PHASES = {
 PLAIN_INTERVAL = 5.0
 """Seconds between two plain progress lines, so that a log of an hour stays readable."""
 
+_UNITS = (
+    (90, "s", 1, 5.0),
+    (1200, "min", 60, 1.0),
+    (5400, "min", 60, 5.0),
+    (36000, "h", 3600, 0.5),
+    (172800, "h", 3600, 1.0),
+    (math.inf, "d", 86400, 0.5),
+)
+"""Of ranges of time: seconds below which a unit is used, its name, its seconds, and the step it is told in."""
+
 
 def duration(seconds: float | None) -> str:
     """Seconds as a person says them: 42 s, 3 min 05 s, 2 h 10 min."""
@@ -43,6 +54,21 @@ def duration(seconds: float | None) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def span(low: float, high: float) -> str:
+    """A range of seconds, no finer than it is known: 10-25 s, 12-15 min, 1.5-2 h, 3-4 d."""
+    unit, seconds, step = next((unit, seconds, step) for limit, unit, seconds, step in _UNITS if high < limit)
+    first, last = (round(value / seconds / step) * step for value in (low, high))
+    last = max(last, step)
+    return f"{first:g}-{last:g} {unit}" if first < last else f"{last:g} {unit}"
+
+
+def time_left(event: Progress) -> str:
+    """What is left of a run or task in words; empty while it is not known."""
+    if event.eta_low_seconds is None or event.eta_high_seconds is None:
+        return ""
+    return f"{span(event.eta_low_seconds, event.eta_high_seconds)} left"
 
 
 class _Narrator:
@@ -110,8 +136,7 @@ def _live(console: Console) -> Iterator[Subscriber]:
             if line:
                 bar.console.print(line, markup=False, highlight=False)
             if isinstance(event, Progress):
-                left = f"{duration(event.eta_seconds)} left" if event.eta_seconds is not None else ""
-                description = PHASES.get(event.phase, event.phase)
+                description, left = PHASES.get(event.phase, event.phase), time_left(event)
                 bar.update(task, description=description, completed=event.update, total=event.updates, left=left)
             elif isinstance(event, Metrics):
                 bar.update(task, completed=event.update, reward=narrator.reward(event))
@@ -126,7 +151,7 @@ class _PlainLines:
         self._file = file
         self._narrator = _Narrator()
         self._phase = ""
-        self._eta: float | None = None
+        self._left = ""
         self._updates = 0
         self._printed = 0.0
 
@@ -135,7 +160,7 @@ class _PlainLines:
         if line:
             self._print(line)
         if isinstance(event, Progress):
-            self._eta, self._updates = event.eta_seconds, event.updates
+            self._left, self._updates = time_left(event), event.updates
             if event.phase != self._phase and event.phase in ("setup", "evaluate"):
                 self._print(PHASES[event.phase])
             self._phase = event.phase
@@ -143,7 +168,7 @@ class _PlainLines:
             time.monotonic() - self._printed >= PLAIN_INTERVAL or event.update in (1, self._updates)
         ):
             self._printed = time.monotonic()
-            left = f", {duration(self._eta)} left" if self._eta is not None else ""
+            left = f", {self._left}" if self._left else ""
             self._print(f"update {event.update}/{self._updates}: {self._narrator.reward(event)}{left}")
 
     def _print(self, line: str) -> None:

@@ -38,7 +38,10 @@ class RunStarted(Event):
 
 @dataclass(frozen=True)
 class Progress(Event):
-    """Where the run is; `cost` and `nfe` are network evaluations spent so far, `eta_seconds` is unknown at first."""
+    """Where the run is; `cost` and `nfe` are network evaluations spent so far.
+
+    eta_seconds: what is left, unknown at first, with the range that eight of ten ends are expected in.
+    """
 
     type = "progress"
     phase: Phase
@@ -48,6 +51,8 @@ class Progress(Event):
     eta_seconds: float | None = None
     cost: float = 0.0
     nfe: int = 0
+    eta_low_seconds: float | None = None
+    eta_high_seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -12,7 +13,7 @@ from flash_grpo.config import RunConfig
 from flash_grpo.errors import InputError
 from flash_grpo.planning.architecture import Pipeline, load_pipeline
 from flash_grpo.planning.footprint import Footprint, Kind, footprint, trained_parameters
-from flash_grpo.planning.speed import Speed, as_json, assumed_speed, cpu_speed, gpu_named, speed_named
+from flash_grpo.planning.speed import SURE, Speed, as_json, assumed_speed, cpu_speed, gpu_named, speed_named
 from flash_grpo.planning.workload import (
     Spending,
     Workload,
@@ -37,6 +38,9 @@ HOST_THREADS = 8
 # Measured on runs of the built-in models.
 VIDEO_BYTES_PER_PIXEL = 0.05
 EVENT_BYTES_PER_UPDATE = 4000.0
+
+STARTING = 20.0
+"""Seconds at most of what no speed tells: processes that begin, and the report at the end."""
 
 POCKET_PIXELS, VIDEO_PIXELS = 9 * 32 * 32, 81 * 832 * 480
 """Pixels of the two clips that reward cards tell their costs for."""
@@ -75,6 +79,7 @@ class Duration:
     update: Mapping[str, float]
     run: Mapping[str, float]
     speed: Speed
+    minutes: float | None = None
 
     @property
     def per_update(self) -> float:
@@ -83,8 +88,15 @@ class Duration:
 
     @property
     def total(self) -> float:
-        """Seconds of the run."""
+        """Seconds of the run, should it go through all its updates."""
         return sum(self.run.values())
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Seconds between which the run's end is expected, by what the speed rests on; its minutes end it, too."""
+        factor = SURE[self.speed.basis]
+        most = math.inf if self.minutes is None else self.minutes * 60 + self.run["evaluate"] * factor
+        return min(self.total / factor, most), min(self.total * factor, most) + STARTING
 
 
 @dataclass(frozen=True)
@@ -155,6 +167,13 @@ def plan(
         duration=_duration(config, pipeline, work, prompts, cards, speed, devices) if speed else None,
         notes=tuple(_notes(config, prompts, cards, kind)),
     )
+
+
+def with_speed(planned: Plan, speed: Speed) -> Plan:
+    """The same plan at another speed."""
+    config, cards = planned.config, _cards(planned.config)
+    duration = _duration(config, planned.pipeline, planned.work, planned.prompts, cards, speed, planned.devices)
+    return replace(planned, duration=duration)
 
 
 def plan_for(
@@ -268,7 +287,7 @@ def _duration(
     encoding = len(prompts.texts) * pipeline.text_encoder.flops(config.max_sequence_length) / encoder.denoiser
     run = {phase: seconds * config.updates for phase, seconds in update.items()}
     run["evaluate"] = evaluation_spending(config, judged).cost * forward + judged * (decode + score)
-    return Duration(update, {"setup": encoding, **run}, speed)
+    return Duration(update, {"setup": encoding, **run}, speed, config.minutes)
 
 
 def _notes(config: RunConfig, prompts: PromptSets, cards: Mapping[str, Card | None], kind: Kind) -> list[str]:
@@ -331,6 +350,8 @@ def plain(planned: Plan) -> dict[str, Any]:
             "update_seconds": dict(duration.update),
             "run_seconds": dict(duration.run),
             "total_seconds": duration.total,
+            "low_seconds": duration.range[0],
+            "high_seconds": duration.range[1],
             "speed": as_json(duration.speed),
         },
         "notes": list(planned.notes),

@@ -18,6 +18,7 @@ from flash_grpo.control import Interrupted, Requests, interruption_behind, liste
 from flash_grpo.errors import InputError
 from flash_grpo.events import Event, EventLog, Failed, Finished, Progress, Subscriber, Warning_, read_events
 from flash_grpo.files import disk_problem, write_atomic
+from flash_grpo.remaining import forecast
 
 RESULT = "result.json"
 QUIET_SECONDS = 0.5
@@ -51,8 +52,9 @@ class Task:
         self.message = "Done."
         """The sentence of the last event."""
         self._tell, self._reports = tell, reports
-        self._started = self._phase_started = time.monotonic()
-        self._phase = ""
+        self._started = self._stepped = time.monotonic()
+        self._phase, self._done = "", 0
+        self._paces: list[float] = []
         self._told = 0.0
 
     def progress(self, phase: str, done: int, total: int) -> None:
@@ -60,12 +62,16 @@ class Task:
         self.point()
         now = time.monotonic()
         if phase != self._phase:
-            self._phase, self._phase_started = phase, now
+            self._phase, self._done, self._stepped, self._paces = phase, done, now, []
         elif done < total and now - self._told < QUIET_SECONDS:
             return
+        if done > self._done:
+            self._paces.append((now - self._stepped) / (done - self._done))
+            self._done, self._stepped = done, now
         self._told = now
-        left = (now - self._phase_started) * (total - done) / done if done else None
-        self._tell(Progress(phase, done, total, now - self._started, left))
+        left = forecast(self._paces, total - done).range() if self._paces else None
+        figures = {"eta_low_seconds": left.low, "eta_high_seconds": left.high} if left else {}
+        self._tell(Progress(phase, done, total, now - self._started, left.middle if left else None, **figures))
 
     def warn(self, message: str, code: str) -> None:
         """Tell something a user should know."""

@@ -31,6 +31,8 @@ from flash_grpo.evaluate import EvaluationResult, EvaluationSet, objective_gain,
 from flash_grpo.events import Checkpoint, Evaluation, Event, Progress, Request, Warning_, read_events
 from flash_grpo.metrics import PhaseClock, update_metrics
 from flash_grpo.optimizer import WeightAverage, build_optimizer, learning_rate
+from flash_grpo.planning.workload import evaluation_spending, replay_spending, rollout_spending
+from flash_grpo.remaining import Pace, Range, validations_left
 from flash_grpo.replay import ReplayReport, ReplaySettings, replay
 from flash_grpo.resume import resumed_config
 from flash_grpo.run import Run
@@ -92,6 +94,7 @@ class Trainer:
         self.mid_update = False
         self.saved_at = self.course.update if run.restored else 0
         self.collector = Collector(run)
+        self.pace = Pace()
 
     def _restore(self, restored: Restored) -> None:
         put_weights(self.named, restored.weights)
@@ -110,6 +113,7 @@ class Trainer:
         self.evaluate_base()
         if self.run.restored:
             self._restore(self.run.restored)
+        self.pace.begin()
         try:
             while not self.settle():
                 self._obey_requests()
@@ -187,6 +191,7 @@ class Trainer:
             clock=clock,
         )
         self.run.emit(metrics)
+        self.pace.updated()
         if self.course.update == 1:
             self.safeguards.same_weights()
         self.run.runtime.log({f"reward/{name}": r["mean"] for name, r in metrics.rewards.items()}, self.course.update)
@@ -241,6 +246,7 @@ class Trainer:
         run = self.run
         told = {(r.update, r.data["split"]) for r in read_events(run.folder) if r.type == Evaluation.type}
         for chosen in (run.validation, run.heldout):
+            began = self.pace.now()
             own = read_scores(run.folder, 0, chosen.split, chosen.prompts, list(self.config.rewards))
             told_all = run.runtime.broadcast(dataclasses.asdict(own) if own else None)
             known = Scores(**told_all) if told_all else None
@@ -258,6 +264,7 @@ class Trainer:
                 run.emit(Evaluation(0, chosen.split, scores, len(chosen.prompts)))
             if known is None:
                 run.keep_evaluation(0, chosen, result, run.meter.nfe - spent)
+                self.pace.evaluated(len(chosen.prompts), began)
 
     def _evaluate(self, chosen: EvaluationSet) -> EvaluationResult:
         self._progress("evaluate")
@@ -271,7 +278,7 @@ class Trainer:
     def validate(self) -> None:
         """Validate the weights that would be deployed, and note whether they are the best so far."""
         chosen, course = self.run.validation, self.course
-        spent = self.run.meter.nfe
+        spent, began = self.run.meter.nfe, self.pace.now()
         with self._deployed_weights():
             result = self._evaluate(chosen)
         gain = objective_gain(self.before["validation"], result.scores, self.config.rewards)
@@ -280,6 +287,7 @@ class Trainer:
         best = course.best_update == course.update
         self.run.emit(Evaluation(course.update, chosen.split, summarize(result.scores), len(chosen.prompts), best))
         self.run.keep_evaluation(course.update, chosen, result, self.run.meter.nfe - spent)
+        self.pace.evaluated(len(chosen.prompts), began)
 
     def sample(self) -> None:
         """Render the first validation prompts with the present weights, off the record."""
@@ -348,10 +356,20 @@ class Trainer:
         )
 
     def _progress(self, phase: str) -> None:
-        elapsed = self.run.seconds()
-        eta = None
-        if self.course.update:
-            limit = math.inf if self.config.minutes is None else self.config.minutes * 60 - elapsed
-            eta = max(0.0, min(elapsed / self.course.update * (self.config.updates - self.course.update), limit))
-        meter = self.run.meter
-        self.run.emit(Progress(phase, self.course.update, self.config.updates, elapsed, eta, meter.cost, meter.nfe))
+        meter, elapsed, left = self.run.meter, self.run.seconds(), self._left()
+        figures = (left.middle, meter.cost, meter.nfe, left.low, left.high) if left else (None, meter.cost, meter.nfe)
+        self.run.emit(Progress(phase, self.course.update, self.config.updates, elapsed, *figures))
+
+    def _left(self) -> Range | None:
+        """Seconds up to the report; the run's minutes end its updates, not its evaluations."""
+        config, course, run = self.config, self.course, self.run
+        validations = validations_left(config.updates, config.evaluate_every, course.update, course.validated_at)
+        each = len(run.validation.prompts)
+        update_cost = rollout_spending(config, 0).cost + replay_spending(config).cost
+        return self.pace.left(
+            updates=config.updates - course.update,
+            videos=max(0, validations - 1) * each,
+            last_videos=min(1, validations) * each + len(run.heldout.prompts),
+            video_share=evaluation_spending(config, 1).cost / update_cost,
+            limit=math.inf if config.minutes is None else config.minutes * 60 - run.seconds(),
+        )

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from flash_grpo.console import duration, watch_run
+from flash_grpo.console import duration, span, watch_run
 from flash_grpo.events import Checkpoint, Evaluation, Event, Metrics, Progress, RunStarted, Warning_
 
 
@@ -26,7 +26,7 @@ def a_run(updates: int) -> list[Event]:
         Evaluation(0, "validation", scores, 8),
     ]
     for update in range(1, updates + 1):
-        events += [Progress("rollout", update - 1, updates, 2.0, 61.0), metrics(update)]
+        events += [Progress("rollout", update - 1, updates, 2.0, 720.0, 0.0, 0, 640.0, 815.0), metrics(update)]
     return [*events, Warning_("the reward [stands] still", "flat"), Checkpoint(updates, "checkpoints/000001", True)]
 
 
@@ -42,7 +42,7 @@ def test_a_log_gets_whole_lines_and_not_one_per_update() -> None:
     lines = shown(terminal=False, updates=200).splitlines()
     assert lines[:2] == ["setting up", "evaluating"]
     assert "validation after update 0: subject_size 0.300, aesthetic 0.300" in lines
-    assert "update 1/200: subject_size 0.250, 1 min 01 s left" in lines
+    assert "update 1/200: subject_size 0.250, 11-14 min left" in lines
     assert any(line.startswith("update 200/200") for line in lines)
     assert sum(line.startswith("update ") for line in lines) < 10
     assert "warning: the reward [stands] still" in lines
@@ -54,7 +54,7 @@ def test_a_terminal_gets_a_live_line_and_the_same_sentences() -> None:
     output = shown(terminal=True, updates=3)
     assert "rolling out" in output
     assert "update 3/3" in output
-    assert "1 min 01 s left" in output
+    assert "11-14 min left" in output
     assert "warning: the reward [stands] still" in output
 
 
@@ -63,3 +63,20 @@ def test_a_terminal_gets_a_live_line_and_the_same_sentences() -> None:
 )
 def test_durations_read_as_a_person_says_them(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (0, 1, "0-5 s"),
+        (12, 26, "10-25 s"),
+        (640, 815, "11-14 min"),
+        (700, 705, "12 min"),
+        (2500, 3500, "40-60 min"),
+        (5000, 8000, "1.5-2 h"),
+        (50_000, 60_000, "14-17 h"),
+        (250_000, 350_000, "3-4 d"),
+    ],
+)
+def test_ranges_are_told_no_finer_than_they_are_known(low: float, high: float, text: str) -> None:
+    assert span(low, high) == text

@@ -37,7 +37,7 @@ def of_type(output: Path, kind: str) -> list[Record]:
 
 def figures(output: Path) -> list[dict[str, Any]]:
     """All that a run measured, without times and memory."""
-    dropped = ("seconds", "peak_memory_mb", "elapsed_seconds", "eta_seconds")
+    dropped = ("seconds", "peak_memory_mb", "elapsed_seconds", "eta_seconds", "eta_low_seconds", "eta_high_seconds")
     kinds = ("metrics", "evaluation", "progress")
     return [{k: v for k, v in r.data.items() if k not in dropped} for r in read_events(output) if r.type in kinds]
 

@@ -63,7 +63,7 @@ def test_a_task_that_is_done_says_so_after_its_result_is_there(tmp_path: Path) -
     assert json.loads((tmp_path / "result.json").read_text()) == {"files": [{"path": "Bär.mp4"}], "seconds": 1.5}
     first, _, last, end = read_events(tmp_path)
     assert (first.data["phase"], first.data["update"], first.data["updates"]) == ("render", 0, 2)
-    assert first.data["eta_seconds"] is None and last.data["eta_seconds"] == 0
+    assert first.data["eta_seconds"] is None and last.data["eta_seconds"] == last.data["eta_high_seconds"] == 0
     assert end.data["status"] == "done"
 
 

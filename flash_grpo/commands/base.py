@@ -115,7 +115,7 @@ def working(report: Path | None) -> Iterator[Task]:
 
 def _narrator(interval: float = 5.0) -> Subscriber:
     """A subscriber that prints a task's warnings, and its progress every few seconds."""
-    from flash_grpo.console import duration
+    from flash_grpo.console import time_left
     from flash_grpo.events import Event, Progress, Warning_
 
     printed = time.monotonic()
@@ -126,7 +126,8 @@ def _narrator(interval: float = 5.0) -> Subscriber:
             print(f"warning: {event.message}", file=sys.stderr)
         elif isinstance(event, Progress) and event.updates and time.monotonic() - printed >= interval:
             printed = time.monotonic()
-            left = f", {duration(event.eta_seconds)} left" if event.eta_seconds is not None else ""
-            print(f"{event.phase}: {100 * event.update // event.updates} %{left}", file=sys.stderr)
+            left = time_left(event)
+            share = f"{event.phase}: {100 * event.update // event.updates} %"
+            print(f"{share}, {left}" if left else share, file=sys.stderr)
 
     return show

@@ -10,7 +10,7 @@ from flash_grpo.config import RunConfig
 from flash_grpo.plan import GB, Plan, plan
 from flash_grpo.planning.speed import TERA, Speed
 
-NOMINAL = Speed(100 * TERA, 30 * TERA, "for comparing alone")
+NOMINAL = Speed(100 * TERA, 30 * TERA, "for comparing alone", "assumed")
 """Extra time is a ratio, so where no speed is known any GPU's serves."""
 WORTH_TELLING = 0.01
 """Share of the peak that a change must save to be told."""

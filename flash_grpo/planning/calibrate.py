@@ -32,7 +32,7 @@ def measured_speed(config: RunConfig, pipeline: Pipeline) -> Speed:
     with torch.no_grad():
         denoiser = _denoiser_speed(config, pipeline.denoiser, shape, device)
         decoder = _decoder_speed(config, pipeline.autoencoder, shape, device)
-    return Speed(denoiser, decoder, f"measured on this machine ({_device_name(device)})")
+    return Speed(denoiser, decoder, f"measured on this machine ({_device_name(device)})", "measured")
 
 
 def _device_name(device: torch.device) -> str:

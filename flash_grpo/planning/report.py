@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from rich.console import Console
 from rich.table import Table
 
-from flash_grpo.console import duration
+from flash_grpo.console import duration, span
 from flash_grpo.plan import GB, Plan
 from flash_grpo.planning.advice import Advice, Change
 from flash_grpo.planning.architecture import Pipeline
@@ -96,7 +96,7 @@ def _lines(planned: Plan) -> Iterator[str]:
     )
     yield f"disk: {_size(disk.most)} at most (a checkpoint {_size(disk.checkpoint)}, videos {_size(disk.videos)})"
     if planned.duration:
-        yield f"speed {planned.duration.speed.source}"
+        yield f"time {span(*planned.duration.range)}; speed {planned.duration.speed.source}"
         if config.minutes is not None and planned.duration.total > config.minutes * 60:
             yield f"the run stops after {config.minutes:g} minutes, before its {config.updates} updates are done"
     else:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
@@ -25,13 +25,19 @@ CPU_CORE = 0.03
 """Assumed speed of a CPU core in TFLOP/s."""
 
 
+Basis = Literal["assumed", "given", "measured", "earlier run"]
+SURE: Mapping[Basis, float] = {"assumed": 3.0, "given": 1.5, "measured": 1.5, "earlier run": 1.25}
+"""By how much a run may be faster or slower than planned, as a factor, by what its speed rests on."""
+
+
 @dataclass(frozen=True)
 class Speed:
-    """Effective speeds in FLOP/s of the denoiser and of the autoencoder, and where they come from."""
+    """Effective speeds in FLOP/s of denoiser and autoencoder, where they come from, and what they rest on."""
 
     denoiser: float
     decoder: float
     source: str
+    basis: Basis
 
 
 @dataclass(frozen=True)
@@ -62,13 +68,13 @@ def assumed_speed(name: str, dtype: str) -> Speed:
     """What a GPU is assumed to reach."""
     peak = getattr(gpu_named(name), dtype)
     denoiser = peak * TERA * REACHED[dtype]
-    return Speed(denoiser, denoiser * DECODER_SHARE, f"assumed for {name}: {REACHED[dtype]:.0%} of its peak")
+    return Speed(denoiser, denoiser * DECODER_SHARE, f"assumed for {name}: {REACHED[dtype]:.0%} of its peak", "assumed")
 
 
 def cpu_speed(threads: int) -> Speed:
     """What CPU threads are assumed to reach."""
     speed = threads * CPU_CORE * TERA
-    return Speed(speed, speed, f"assumed: {CPU_CORE} TFLOP/s on each of {threads} CPU threads")
+    return Speed(speed, speed, f"assumed: {CPU_CORE} TFLOP/s on each of {threads} CPU threads", "assumed")
 
 
 def speed_named(text: str, config: RunConfig, pipeline: Pipeline) -> Speed:
@@ -83,9 +89,14 @@ def speed_named(text: str, config: RunConfig, pipeline: Pipeline) -> Speed:
         value = 0.0
     if not 0 < value < 1e6:
         raise InputError(f"expected a speed in TFLOP/s such as 200, or `measure`, got {text!r}")
-    return Speed(value * TERA, value * TERA * DECODER_SHARE, f"given: {value:g} TFLOP/s")
+    return Speed(value * TERA, value * TERA * DECODER_SHARE, f"given: {value:g} TFLOP/s", "given")
 
 
 def as_json(speed: Speed) -> dict[str, Any]:
     """For the plan's JSON, in TFLOP/s."""
-    return {"denoiser_tflops": speed.denoiser / TERA, "decoder_tflops": speed.decoder / TERA, "source": speed.source}
+    return {
+        "denoiser_tflops": speed.denoiser / TERA,
+        "decoder_tflops": speed.decoder / TERA,
+        "source": speed.source,
+        "basis": speed.basis,
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +13,16 @@ from pydantic import BaseModel, Field
 
 from flash_grpo.config import RunConfig, build_config, dump_config, presets
 from flash_grpo.errors import InputError
-from flash_grpo.plan import Plan, PromptSets, plain, plan
+from flash_grpo.plan import Plan, PromptSets, plain, plan, with_speed
 from flash_grpo.planning.advice import advise
 from flash_grpo.planning.architecture import load_pipeline
 from flash_grpo.planning.footprint import Kind
 from flash_grpo.planning.speed import assumed_speed, gpu_named, speed_named
 from flash_grpo.prompts import load_prompts
+from flash_grpo_studio.app.api.estimates import Between
+from flash_grpo_studio.app.api.own_pace import OwnPace
 from flash_grpo_studio.app.jobs.spec import MAX_PROMPTS
+from flash_grpo_studio.app.store.rates import Rate
 from flash_grpo_studio.app.workspace import Workspace
 
 _planning = threading.Semaphore(2)
@@ -27,10 +30,17 @@ _planning = threading.Semaphore(2)
 LARGEST_COUNT = 10**9
 
 
+class PlanPrice(Between):
+    """What a run is expected to cost by the studio's rate, for all its devices."""
+
+    currency: str
+
+
 class PlanView(BaseModel):
     """A plan. `plan` is what `flash-grpo plan --json` prints."""
 
     plan: dict[str, Any]
+    price: PlanPrice | None = Field(None, description="Null where no rate is set or the time is not known.")
     advice: dict[str, Any] = Field(description="Single changes and combinations that would need less memory.")
     command: str = Field(description="The command line that trains the same.", examples=["flash-grpo train --preset x"])
     config: dict[str, Any]
@@ -39,16 +49,22 @@ class PlanView(BaseModel):
 
 @dataclass(frozen=True)
 class Machine:
-    """What the plan is for: memory of a device in GB, a known GPU by name, or its speed in TFLOP/s."""
+    """What the plan is for: memory of a device in GB, a known GPU by name, its speed in TFLOP/s, or earlier paces."""
 
     devices: int = 1
     memory: float | None = None
     gpu: str | None = None
     tflops: float | None = None
+    paces: Sequence[OwnPace] = ()
 
 
 def make_plan(
-    workspace: Workspace, config: RunConfig, files: Mapping[str, Any], preset: str | None, machine: Machine
+    workspace: Workspace,
+    config: RunConfig,
+    files: Mapping[str, Any],
+    preset: str | None,
+    machine: Machine,
+    rate: Rate | None = None,
 ) -> PlanView:
     """Plan a configuration whose prompts may be `files` of the request. Raises InputError."""
     for key in ("updates", "prompts_per_update", "rollout_batch", "decode_batch", "replay_batch", "videos_saved"):
@@ -56,9 +72,13 @@ def make_plan(
             raise InputError(f"{key}: expected at most {LARGEST_COUNT}, got {getattr(config, key)}")
     with _planning:
         planned = _planned(config.model_copy(update={"model": _model(workspace, config.model)}), files, machine)
+        paced = (pace.speed(config, planned) for pace in machine.paces)
+        if (speed := next(filter(None, paced), None)) is not None:
+            planned = with_speed(planned, speed)
         advice = advise(planned).plain()
     return PlanView(
         plan={**plain(planned), "model": config.model},
+        price=_price(planned, rate),
         advice=advice,
         command=command_line(config, preset),
         config=config.model_dump(mode="json"),
@@ -77,6 +97,13 @@ def _planned(config: RunConfig, files: Mapping[str, Any], machine: Machine) -> P
     kind: Kind | None = "gpu" if machine.gpu is not None else None
     prompts = _prompts(config, files) if files else None
     return plan(config, machine.devices, memory, speed, kind, pipeline, prompts)
+
+
+def _price(planned: Plan, rate: Rate | None) -> PlanPrice | None:
+    if rate is None or planned.duration is None:
+        return None
+    low, high = (rate.price(seconds * planned.devices) for seconds in planned.duration.range)
+    return PlanPrice(low=low, high=high, currency=rate.currency)
 
 
 def _model(workspace: Workspace, model: str) -> str:
@@ -98,9 +125,11 @@ def _prompts(config: RunConfig, files: Mapping[str, Any]) -> PromptSets:
     return PromptSets(len(training), len(validation), len(heldout), seen, ())
 
 
-def plan_of_job(workspace: Workspace, spec: Mapping[str, Any], preset: str | None, devices: int) -> PlanView:
+def plan_of_job(
+    workspace: Workspace, spec: Mapping[str, Any], preset: str | None, machine: Machine, rate: Rate | None
+) -> PlanView:
     """The plan of a job as it was submitted."""
-    return make_plan(workspace, RunConfig(**spec["config"]), spec["files"], preset, Machine(devices))
+    return make_plan(workspace, RunConfig(**spec["config"]), spec["files"], preset, machine, rate)
 
 
 def command_line(config: RunConfig, preset: str | None) -> str:

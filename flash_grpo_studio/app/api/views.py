@@ -12,12 +12,14 @@ from sqlalchemy.orm import Session
 
 from flash_grpo_studio.app.api.base import PageOf, Person
 from flash_grpo_studio.app.api.errors import problems
+from flash_grpo_studio.app.api.estimates import Estimate, estimate
 from flash_grpo_studio.app.jobs.access import Actor
 from flash_grpo_studio.app.jobs.spec import Kind
 from flash_grpo_studio.app.jobs.states import ACTIVE, TRANSITIONS, State
 from flash_grpo_studio.app.jobs.workers import reason_to_wait
 from flash_grpo_studio.app.store.listing import queue_positions, user_names
 from flash_grpo_studio.app.store.metrics import last_values
+from flash_grpo_studio.app.store.rates import read_rate
 from flash_grpo_studio.app.store.tables import Attempt, Job, Worker
 
 Action = Literal[
@@ -32,7 +34,7 @@ class ProgressView(BaseModel):
     update: int = 0
     updates: int | None = None
     elapsed_seconds: float | None = None
-    eta_seconds: float | None = None
+    eta_seconds: float | None = Field(None, description="What was left when this was told.")
     cost: float | None = Field(None, description="Network evaluations, a backward at its measured share.")
     nfe: int | None = Field(None, description="Network evaluations forward alone.")
     time: float | None = Field(None, description="When this was told, Unix seconds.")
@@ -66,6 +68,7 @@ class JobView(BaseModel):
     waiting_reason: str | None = Field(None, description="Of a queued job: why it does not run yet.")
     queue_position: int | None = Field(None, description="Of a queued job: its place, from 1.")
     progress: ProgressView
+    estimate: Estimate
     actions: list[Action] = Field(description="What you may do with it now.")
 
 
@@ -134,12 +137,13 @@ def views(session: Session, actor: Actor, jobs: Sequence[Job]) -> list[JobView]:
     queued = [job.id for job in jobs if job.state == "queued"]
     places = queue_positions(session, queued)
     workers = session.scalars(select(Worker).where(Worker.state == "active")).all() if queued else []
-    now = time.time()
+    now, rate = time.time(), read_rate(session)
     found = []
     for job in jobs:
         place = places.get(job.id)
         reason = reason_to_wait(job, workers, place, now) if place is not None else None
-        found.append(JobView(**_fields(actor, job, names), queue_position=place, waiting_reason=reason))
+        left = estimate(job, rate, now)
+        found.append(JobView(**_fields(actor, job, names), queue_position=place, waiting_reason=reason, estimate=left))
     return found
 
 

@@ -10,7 +10,8 @@ from pydantic import BaseModel, Discriminator, Field, Tag
 from flash_grpo.config import RunConfig, dump_config
 from flash_grpo_studio.app.api.base import Cursor, Done, JobId, Limit, Strict, subject
 from flash_grpo_studio.app.api.errors import Refused, problems
-from flash_grpo_studio.app.api.plans import PlanView, plan_of_job
+from flash_grpo_studio.app.api.own_pace import own_paces
+from flash_grpo_studio.app.api.plans import Machine, PlanView, plan_of_job
 from flash_grpo_studio.app.api.views import SUBMITTED, JobDetail, JobPage, JobView, detail, view, views
 from flash_grpo_studio.app.api.who import Parts, Reader, Writer
 from flash_grpo_studio.app.jobs.access import fetch, visible
@@ -26,6 +27,7 @@ from flash_grpo_studio.app.jobs.spec import (
 )
 from flash_grpo_studio.app.jobs.states import State
 from flash_grpo_studio.app.store.listing import JobFilter, jobs_page, state_counts
+from flash_grpo_studio.app.store.rates import read_rate
 from flash_grpo_studio.app.store.tables import Job
 
 router = subject("jobs")
@@ -168,8 +170,9 @@ def get_job_plan(studio: Parts, actor: Reader, job_id: JobId) -> PlanView:
         job = fetch(session, actor, Job, job_id)
         if "config" not in job.spec:
             raise Refused(409, "no_configuration", f"a job of kind {job.kind} has no plan")
-        spec, devices, preset = job.spec, job.devices, job.preset
-    return plan_of_job(studio.workspace, spec, preset, devices)
+        spec, preset, rate = job.spec, job.preset, read_rate(session)
+        machine = Machine(job.devices, paces=own_paces(session, actor, preset or "", job.devices))
+    return plan_of_job(studio.workspace, spec, preset, machine, rate)
 
 
 @router.patch("/jobs/{job_id}", response_model=JobView, responses=problems(404, 409, 507), summary="Change a job")

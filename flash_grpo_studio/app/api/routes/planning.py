@@ -14,6 +14,7 @@ from flash_grpo_studio.app.api.base import Strict, subject
 from flash_grpo_studio.app.api.checked import parse_json
 from flash_grpo_studio.app.api.errors import FieldProblem, problems
 from flash_grpo_studio.app.api.limits import Limits
+from flash_grpo_studio.app.api.own_pace import own_paces
 from flash_grpo_studio.app.api.plans import Machine, PlanView, make_plan
 from flash_grpo_studio.app.api.studio import Studio
 from flash_grpo_studio.app.api.who import Parts, Reader
@@ -21,6 +22,7 @@ from flash_grpo_studio.app.jobs.access import Actor
 from flash_grpo_studio.app.jobs.change import NotFound
 from flash_grpo_studio.app.jobs.prepare import Prepared, prepare
 from flash_grpo_studio.app.jobs.spec import AlignmentAsk
+from flash_grpo_studio.app.store.rates import read_rate
 
 router = subject("planning")
 LARGEST_YAML = 500_000
@@ -33,6 +35,9 @@ class PlanAsk(AlignmentAsk):
     memory_gb: float | None = Field(None, gt=0, le=100_000, description="Memory of a device, GB of 1e9 bytes.")
     gpu: str | None = Field(None, max_length=100, description="Take memory and assumed speed of a known GPU.")
     tflops: float | None = Field(None, gt=0, le=1e6, description="Speed a device reaches, in TFLOP/s.")
+    own: bool = Field(
+        False, description="Plan for this studio's own devices: at the pace of an earlier run of the preset, if any."
+    )
 
 
 class Verdict(BaseModel):
@@ -64,9 +69,12 @@ def _prepared(studio: Studio, actor: Actor, ask: AlignmentAsk) -> Prepared:
 @router.post("/plan", response_model=PlanView, responses=problems(404), summary="What a run would need and spend")
 def plan_run(studio: Parts, actor: Reader, asked: PlanAsk) -> PlanView:
     """Memory, cost, disk and time, from the configuration alone; and what to change where it does not fit."""
-    spec = _prepared(studio, actor, asked).spec
-    machine = Machine(asked.devices, asked.memory_gb, asked.gpu, asked.tflops)
-    return make_plan(studio.workspace, RunConfig(**spec["config"]), spec["files"], asked.preset, machine)
+    with studio.store.reading() as session:
+        spec = prepare(session, studio.workspace, actor, asked).spec
+        paces = own_paces(session, actor, asked.preset, asked.devices) if asked.own else []
+        rate = read_rate(session)
+    machine = Machine(asked.devices, asked.memory_gb, asked.gpu, asked.tflops, paces)
+    return make_plan(studio.workspace, RunConfig(**spec["config"]), spec["files"], asked.preset, machine, rate)
 
 
 @router.post("/validate", response_model=Verdict, summary="Whether a configuration holds")
