@@ -66,6 +66,15 @@ def test_chinese_words_are_chinese() -> None:
     assert not left, left
 
 
+def test_the_player_speaks_chinese() -> None:
+    source = (WEB / "player" / "words.js").read_text(encoding="utf-8").partition("export")[0]
+    english = dict(re.findall(r'^  (\w+): "(.*)",$', source, re.MULTILINE))
+    chinese: dict[str, str] = json.loads((WEB / "player_zh.json").read_text(encoding="utf-8"))
+    assert english and english.keys() == chinese.keys(), sorted(english.keys() ^ chinese.keys())
+    other = [key for key in english if set(PLACE.findall(english[key])) != set(PLACE.findall(chinese[key]))]
+    assert not other, f"other places for values in Chinese: {other}"
+
+
 def test_what_is_wrong_would_be_seen() -> None:
     source = 't("a.used"); t(`state.${state}`); t(on ? "a.yes" : "a.no")'
     good = {"a.used": "x {n}", "state.queued": "q", "a.yes": "y", "a.no": "n"}

@@ -38,6 +38,10 @@ from tests.databases import free_port, missing
 CHROMIUM = os.environ.get("FLASH_GRPO_CHROMIUM", "/usr/bin/chromium")
 DESKTOP, PHONE = (1280, 800), (360, 740)
 START_SECONDS = 60.0
+SMALL_TARGETS = (
+    "[...document.querySelectorAll('.fg-page :is(button, select, .fg-tabs a, summary, input[type=search])')]"
+    ".filter(e => e.offsetParent && e.getBoundingClientRect().height < 43.5).map(e => e.outerHTML.slice(0, 100))"
+)
 LANGUAGE_STORE, THEME_STORE = "flash-grpo-language", "flash-grpo-theme"
 
 
@@ -85,8 +89,8 @@ class Served:
         return found
 
     def enter_with_videos(self, row: dict[str, Any], prompts: Sequence[str]) -> str:
-        """A pocket run with the shipped example's videos and scores as its own, a pair for each prompt, and a checkpoint;
-        returns its id.
+        """A pocket run with a checkpoint, and the shipped example's videos and scores as its own, a pair for each
+        prompt; returns its id.
         """
         spec = {"ask": {}, "config": build_config("pocket").model_dump()}
         job = self.enter([{"spec": spec, "preset": "pocket", **row}])[0]
@@ -280,6 +284,12 @@ class StudioPage:
             ".slice(0, 3).map(e => e.outerHTML.slice(0, 120))"
         )
         assert wide <= window, f"{wide} px in a window of {window} px: {culprits}"
+
+    @staticmethod
+    def large_targets(page: Any) -> None:
+        """Fail on controls that a finger would miss."""
+        small = page.evaluate(SMALL_TARGETS)
+        assert not small, f"lower than 44 px: {small}"
 
     @staticmethod
     def accessible(page: Any) -> None:

@@ -11,7 +11,6 @@ import pytest
 from flash_grpo_studio.app.store.tables import Checkpoint, File, Job, Video
 from tests import sides
 from tests.app.pages.conftest import PHONE, Served, StudioPage
-from tests.app.pages.test_run import SMALL_TARGETS
 
 SCRIPT = "<img src=x onerror='window.hacked=1'> a red circle"
 MISSING = "status of 404"
@@ -235,7 +234,13 @@ def render(served: Served, run: str, ask: Mapping[str, Any], sides_: tuple[int, 
     """What a worker would leave of a preview that is done."""
     with served.store().writing() as session:
         job = session.get_one(Job, ask["id"])
-        facts = {"prompt": ask["prompts"][0], "prompt_id": "prompt-000", "seed": ask["seeds"][0], "noise": 1, "path": ""}
+        facts = {
+            "prompt": ask["prompts"][0],
+            "prompt_id": "prompt-000",
+            "seed": ask["seeds"][0],
+            "noise": 1,
+            "path": "",
+        }
         for update in sides_:
             strength = ask["strength"] if update else None
             video = Video(owner_id=job.owner_id, job_id=job.id, update=update, strength=strength, **facts)
@@ -278,7 +283,9 @@ def test_a_strength_nobody_rendered_offers_to_render_it(served: Served, studio_p
     page.get_by_role("button", name="Render 2 prompts of this run").click()
     page.wait_for_selector("fg-compare-render .fg-state-queued")
     (ask,) = made(served, "preview")
-    assert (ask["side"], ask["strength"], ask["prompts"]) == ("after", 0.5, ["one", "two"]), "the base has these already"
+    assert (ask["side"], ask["strength"], ask["prompts"]) == ("after", 0.5, ["one", "two"]), (
+        "the base has these already"
+    )
     render(served, run, ask, (UPDATE,))
     page.wait_for_function("document.querySelector('.fg-chosen .fg-pair-prompt')?.title === 'one'")
     labels = page.locator("fg-player .label").all_inner_texts()
@@ -292,7 +299,9 @@ def test_ten_thousand_pairs_scroll_as_ten(served: Served, studio_page: StudioPag
     studio_page.allow(MISSING)
     store, owner = served.store(), served.call("GET", "/me")["id"]
     run = sides.put_run(store, owner, name="many", config={"rewards": {"colorfulness": 1.0}})
-    sides.put_videos(store, owner, run, sides.prompts(MANY), scores=lambda update, at: {"colorfulness": update * at / MANY})
+    sides.put_videos(
+        store, owner, run, sides.prompts(MANY), scores=lambda update, at: {"colorfulness": update * at / MANY}
+    )
     address = f"before={run}@0&after={run}@{UPDATE}"
     far = served.call("GET", f"/comparison?{address}&offset=5050&limit=1")["pairs"][0]["key"]
     page = studio_page.open(f"/compare?{address}&pair={far}", wait=".fg-chosen")
@@ -335,7 +344,9 @@ def test_downloads_are_made_by_jobs(served: Served, studio_page: StudioPage) -> 
     with served.store().writing() as session:
         job = session.get_one(Job, ask["id"])
         name = "comparison.mp4"
-        session.add(File(owner_id=job.owner_id, job_id=job.id, kind="composition", name=name, path=f"{job.folder}/x", bytes=9))
+        session.add(
+            File(owner_id=job.owner_id, job_id=job.id, kind="composition", name=name, path=f"{job.folder}/x", bytes=9)
+        )
     succeed(served, ask["id"])
     page.locator(".fg-pair-list input").nth(2).check()
     page.locator(".fg-pair-list input").nth(0).check()
@@ -352,4 +363,4 @@ def test_compare_in_chinese_on_a_phone(served: Served, studio_page: StudioPage) 
     assert "相同" in shadow(page, ".chip") and "最佳" in page.locator("fg-choose-sides").inner_text()
     studio_page.no_sideways_scroll(page)
     studio_page.accessible(page)
-    assert page.evaluate(SMALL_TARGETS) == []
+    studio_page.large_targets(page)

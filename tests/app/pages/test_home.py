@@ -109,8 +109,7 @@ def test_the_example_shows_the_runs_own_figures_curves_and_videos(studio_page: A
     assert page.locator("#fg-prompt option").count() == len(facts["pairs"]) == 12
     page.wait_for_function("document.querySelector('fg-player').frame > 0")
     page.keyboard.press("n")
-    second = facts["pairs"][1]
-    page.wait_for_function("text => document.querySelector('fg-player').shadowRoot.textContent.includes(text)", arg=second["prompt"])
+    page.locator("fg-player .prompt", has_text=facts["pairs"][1]["prompt"]).wait_for()
     first_badge = page.locator("fg-player .badges li").first.inner_text()
     assert "subject_size" in first_badge and "optimised" in first_badge
     page.locator("[data-series='reward/subject_size']").scroll_into_view_if_needed()

@@ -18,12 +18,6 @@ from tests.app.pages.seed import Seed, point
 SCRIPT = "<script>window.hacked=1</script><img src=x onerror='window.hacked=1'>"
 
 
-SMALL_TARGETS = (
-    "[...document.querySelectorAll('.fg-page :is(button, select, .fg-tabs a, summary, input[type=search])')]"
-    ".filter(e => e.offsetParent && e.getBoundingClientRect().height < 43.5).map(e => e.outerHTML.slice(0, 100))"
-)
-
-
 def wait_for_label(page: Any, card: str, part: str) -> None:
     """Wait until a chart says `part` of itself."""
     page.wait_for_function(
@@ -269,7 +263,7 @@ def test_phone_width_in_chinese(served: Served, studio_page: StudioPage) -> None
         page.locator(".fg-tabs").get_by_role("link", name=name, exact=True).click()
         page.wait_for_selector(there)
         studio_page.no_sideways_scroll(page)
-        assert page.evaluate(SMALL_TARGETS) == []
+        studio_page.large_targets(page)
         if name != "训练":  # the same elements as under 奖励
             studio_page.accessible(page)
 
