@@ -30,12 +30,15 @@ MODULES = (
     "flash_grpo/video.py",
 )
 """Python sources; their copies lie side by side in `shared` and import one another there."""
+PLAYER = "flash_grpo_studio/app/web/player"
+"""The studio's player, an ES module of several files."""
 _IMPORT = re.compile(r"^from (flash_grpo[\w.]*) import (.+)$", re.MULTILINE)
 
 
 def copies() -> dict[str, str]:
     """The text of every copy by its path within the pack."""
     found = {f"shared/{Path(source).name}": _copy(source) for source in MODULES}
+    found |= {f"web/player/{source.name}": _copy_script(source) for source in sorted((ROOT / PLAYER).glob("*.js"))}
     return found | {f"example_workflows/{name}": json.dumps(graph, indent=1) for name, graph in examples().items()}
 
 
@@ -54,6 +57,11 @@ def write() -> list[str]:
 def _copy(source: str) -> str:
     text = _IMPORT.sub(_neighbour, (ROOT / source).read_text(encoding="utf-8"))
     return f"# A copy of {source}, made by `make comfyui-pack`; edit that file instead.\n{text}"
+
+
+def _copy_script(source: Path) -> str:
+    about = f"// A copy of {PLAYER}/{source.name}, made by `make comfyui-pack`; edit that file instead."
+    return f"{about}\n{source.read_text(encoding='utf-8')}"
 
 
 def _neighbour(match: re.Match[str]) -> str:

@@ -94,7 +94,7 @@ _TYPES: dict[str, tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]
             ("facts", "FLASH_GRPO_FACTS"),
         ),
         (("video", "VIDEO"), ("text", "STRING")),
-        (640, 760),
+        (720, 860),
     ),
 }
 

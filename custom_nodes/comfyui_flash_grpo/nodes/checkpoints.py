@@ -42,15 +42,21 @@ class _StudioList:
             worker.join(PATIENCE)
         return self._names
 
-    def _ask(self) -> None:
+    def renew(self) -> list[str] | None:
+        """Ask the studio now; None if none is configured, Problem if it does not answer."""
+        found: list[str] | None = []
         try:
             access = read_access(places.private_folder())
-            self._names = [export.name for export in Studio(access, 5).exports()] if access else []
-        except Problem as problem:
-            self._names = []
-            logging.warning("Flash-GRPO: %s", problem)
+            found = [export.name for export in Studio(access, 5).exports()] if access else None
+            return found
         finally:
-            self._asked = time.monotonic()
+            self._names, self._asked = found or [], time.monotonic()
+
+    def _ask(self) -> None:
+        try:
+            self.renew()
+        except Problem as problem:
+            logging.warning("Flash-GRPO: %s", problem)
 
 
 _studio = _StudioList()
@@ -59,6 +65,15 @@ _studio = _StudioList()
 def names() -> list[str]:
     """Every checkpoint there is to choose."""
     return [*places.adapters(), *_studio.names()] or [NONE]
+
+
+def look() -> str:
+    """Ask the studio again; a sentence on what there is to choose. Problem if the studio does not answer."""
+    exported = _studio.renew()
+    here = f"{len(places.adapters())} checkpoints in models/loras"
+    if exported is None:
+        return f"{here}; no studio is configured"
+    return f"{here}, {len(exported)} exported by the studio"
 
 
 def path(name: str) -> Path:

@@ -13,6 +13,7 @@ from ..logic.studio import Studio
 from ..logic.studio_jobs import Standing
 from ..logic.studio_settings import needed
 from . import places
+from .routes import tell_progress
 from .types import CATEGORY
 
 
@@ -33,6 +34,7 @@ class JobStatus(io.ComfyNode):
                 io.Float.Input("wait_minutes", default=0.0, min=0.0, max=10_000.0, step=1.0),
             ],
             outputs=[io.String.Output("state"), io.Boolean.Output("ended"), io.String.Output("text")],
+            hidden=[io.Hidden.unique_id],
         )
 
     @classmethod
@@ -48,6 +50,7 @@ class JobStatus(io.ComfyNode):
 
         def looked(standing: Standing) -> None:
             throw_exception_if_processing_interrupted()
+            tell_progress(cls.hidden.unique_id, standing.text, standing.done, standing.total)
             if standing.total:
                 bar.update_absolute(standing.done, standing.total)
 
