@@ -104,6 +104,7 @@ def write_tensors(file: Path, tensors: Mapping[str, torch.Tensor], facts: Mappin
         found = load_file(file)
     except SafetensorError as error:  # its writer wraps what the disk said
         raise RuntimeError(f"cannot write {file.name}: {error}; free some space and export again") from error
+    file.chmod(0o644)  # its writer lets nobody else read
     if found.keys() != tensors.keys():
         raise reads_back_differently(file, f"its keys {sorted(found.keys() ^ tensors.keys())[:3]}")
     for name, tensor in tensors.items():

@@ -30,6 +30,8 @@ def _adapter(source: Source, folder: str) -> list[str]:
         "",
         *_python(source, _pipeline(source), load),
         "",
+        _where(folder),
+        "",
         "**PEFT:** `flash-grpo export --format peft` writes the same adapter as PEFT loads it.",
     ]
 
@@ -41,6 +43,8 @@ def _peft(source: Source, folder: str) -> list[str]:
         "**PEFT:**",
         "",
         *_python(source, _pipeline(source), found, "pipeline.transformer = aligned.merge_and_unload()", peft=True),
+        "",
+        _where(folder),
         "",
         f"**diffusers** alone loads it by {code(f'pipeline.transformer.{direct}')}.",
         "",
@@ -54,6 +58,8 @@ def _merged(source: Source, folder: str) -> list[str]:
         "",
         *_python(source, f"pipeline = WanPipeline.from_pretrained({_text(folder)}, {_dtype(source)})", base=False),
         "",
+        _where(folder),
+        "",
         "**ComfyUI:** `flash-grpo export --format native` writes the same weights as ComfyUI loads them.",
     ]
 
@@ -66,6 +72,10 @@ def _native(source: Source, folder: str) -> list[str]:
         "",
         "**diffusers:** `flash-grpo export --format merged` writes the same weights as diffusers loads them.",
     ]
+
+
+def _where(folder: str) -> str:
+    return f"In place of {code(folder)} give the path of this folder, or, where it lies on a hub, its `OWNER/NAME`."
 
 
 def _python(source: Source, *statements: str, peft: bool = False, base: bool = True) -> list[str]:

@@ -266,11 +266,14 @@ def _configuration(subject: Subject) -> str:
 
 def _public(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: "***" if _SECRET.search(str(key)) and item else _public(item) for key, item in value.items()}
+        return {
+            _public(key): "***" if _SECRET.search(str(key)) and item else _public(item) for key, item in value.items()
+        }
     if isinstance(value, list):
         return [_public(item) for item in value]
     if isinstance(value, str):
         path = Path(value)
         value = path.name if path.is_absolute() or value.startswith(("~", "..")) else value
+        value = "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in value)
         return re.sub(r"(://)[^/\s@]+@", r"\1***@", value)
     return value
