@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from sqlalchemy import CursorResult, Row, delete, func, select, update
+from sqlalchemy import CursorResult, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from flash_grpo_studio.app.store.intervals import wilson
@@ -77,7 +77,8 @@ def put_ballot(session: Session, user_id: str, contest: Contest, pair: Joined) -
     }
     unlike = ["user_id", "first_side", "second_side", "key"]
     statement = insert_of(session)(Ballot).on_conflict_do_nothing(index_elements=unlike).returning(Ballot.id)
-    return session.scalar(statement, row)
+    made: str | None = session.scalar(statement, row)
+    return made
 
 
 def drop_open(session: Session, ballot_ids: Iterable[str]) -> None:
@@ -138,7 +139,7 @@ def tallies(session: Session, contest: Contest) -> dict[str, Tally]:
     counts: dict[str, dict[str, int]] = {}
     for user_id, choice, first_on_left, count in session.execute(query):
         own = counts.setdefault(user_id, {})
-        for name in _counted(choice, first_on_left):
+        for name in _counted(str(choice), first_on_left):
             own[name] = own.get(name, 0) + count
     return {user_id: Tally(**own) for user_id, own in counts.items()}
 
@@ -184,11 +185,11 @@ def result(tally: Tally, swapped: bool) -> dict[str, Any]:
     }
 
 
-def votes(session: Session, contest: Contest) -> list[Row[tuple[Ballot, str]]]:
+def votes(session: Session, contest: Contest) -> list[tuple[Ballot, str]]:
     """All votes of a contest with the names of those who gave them, in the order they were given."""
     query = select(Ballot, User.name).join(User, User.id == Ballot.user_id)
     given = query.where(*contest.rows(), Ballot.choice.is_not(None))
-    return list(session.execute(given.order_by(Ballot.chosen, Ballot.id)).all())
+    return [(ballot, name) for ballot, name in session.execute(given.order_by(Ballot.chosen, Ballot.id))]
 
 
 def on_the(first_on_left: bool, first_is_before: bool) -> dict[str, Literal["before", "after"]]:

@@ -7,7 +7,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -130,15 +130,14 @@ class Comparison:
         before, after = self.scores(reward)
         difference = self.differences_of_scores(reward)
         usable = ~np.isnan(difference)
-        both = ~np.isnan(before) & ~np.isnan(after)
-        shown = usable if usable.any() else both
+        shown = usable if usable.any() else ~np.isnan(before) & ~np.isnan(after)
         means = [float(values[shown].mean()) if shown.any() else None for values in (before, after)]
-        facts = (reward, reward in self.optimised, *means, int(shown.sum()))
+        found = Gain(reward, reward in self.optimised, means[0], means[1], int(shown.sum()))
+        if not usable.any():
+            return found
         values = difference[usable]
-        if not len(values):
-            return Gain(*facts)
         wins = float((values > 0).mean() + 0.5 * (values == 0).mean())
-        return Gain(*facts, float(values.mean()), mean_interval(values), wins)
+        return replace(found, gain=float(values.mean()), ci95=mean_interval(values), win_rate=wins)
 
     def chosen_reward(self, reward: str | None) -> str | None:
         """The reward to sort by: the one named, else the first trained on, else the first there is."""
@@ -233,30 +232,29 @@ def compare(
     session: Session, before: Side, after: Side, before_jobs: Sequence[str], after_jobs: Sequence[str]
 ) -> Comparison:
     """Join the videos of two sides, each of a run and its previews."""
-    configs = [_config(session, side.job_id) for side in (before, after)]
-    runs = [settings_of(config) for config in configs]
-    clips = [_clips(session, side, jobs) for side, jobs in ((before, before_jobs), (after, after_jobs))]
-    settings = {before.job_id: runs[0], after.job_id: runs[1]}
-    made_by = {clip.job_id for side in clips for clip in side.values()} - settings.keys()
-    known = _previews(session, made_by)
-    settings |= {id_: of_preview(settings[parent], result) for id_, parent, _, result in known}
-    private = {id_ for id_, _, shared, _ in known if not shared}
-    common = tuple(differing(*runs) + (measured_otherwise(*configs) if before.job_id != after.job_id else []))
+    configs = _config(session, before.job_id), _config(session, after.job_id)
+    ours, theirs = map(settings_of, configs)
+    old, new = _clips(session, before, before_jobs), _clips(session, after, after_jobs)
+    settings: dict[str, Settings] = {before.job_id: ours, after.job_id: theirs}
+    made_by = {clip.job_id for side in (old, new) for clip in side.values()}
+    previews = _previews(session, made_by - settings.keys())
+    settings |= {id_: of_preview(settings[run], result) for id_, run, _, result in previews}
+    private = {id_ for id_, _, shared, _ in previews if not shared}
+    common = (*differing(ours, theirs), *measured_otherwise(*configs))
     beyond = _beyond(settings, {difference.code for difference in common})
-    joined = [
-        Joined(
-            key_of(*names),
-            clip,
-            clips[1][names],
-            (*beyond(clip.job_id, clips[1][names].job_id), *_noise(clip, clips[1][names])),
-            clip.job_id in private or clips[1][names].job_id in private,
-        )
-        for names, clip in clips[0].items()
-        if names in clips[1]
-    ]
-    joined.sort(key=lambda pair: (pair.before.prompt.casefold(), pair.before.prompt, pair.before.seed))
-    facts = [SideFacts(*one) for one in zip((before, after), runs, map(len, clips), strict=True)]
-    return Comparison(*facts, common, joined, frozenset(optimised(configs)), settings)
+    pairs = [_joined(clip, new[names], beyond, private) for names, clip in old.items() if names in new]
+    pairs.sort(key=lambda pair: (pair.before.prompt.casefold(), pair.before.prompt, pair.before.seed))
+    facts = SideFacts(before, ours, len(old)), SideFacts(after, theirs, len(new))
+    return Comparison(facts[0], facts[1], common, pairs, frozenset(optimised(configs)), settings)
+
+
+Beyond = Callable[[str, str], tuple[Difference, ...]]
+
+
+def _joined(before: Clip, after: Clip, beyond: Beyond, private: set[str]) -> Joined:
+    differences = (*beyond(before.job_id, after.job_id), *_noise(before, after))
+    hidden = not private.isdisjoint((before.job_id, after.job_id))
+    return Joined(key_of(before.prompt, before.seed), before, after, differences, hidden)
 
 
 def _config(session: Session, job_id: str) -> RunConfig:
@@ -277,7 +275,7 @@ def _previews(session: Session, job_ids: Iterable[str]) -> list[tuple[str, str, 
     return [(id_, str(parent), bool(shared), result or {}) for id_, parent, shared, result in session.execute(query)]
 
 
-def _beyond(settings: Mapping[str, Settings], told: set[str]) -> Callable[[str, str], tuple[Difference, ...]]:
+def _beyond(settings: Mapping[str, Settings], told: set[str]) -> Beyond:
     """Differences between two videos' jobs that are not told already; each pair of jobs is looked at once."""
     known: dict[tuple[str, str], tuple[Difference, ...]] = {}
 

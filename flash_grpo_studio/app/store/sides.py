@@ -106,8 +106,8 @@ def sides_of(session: Session, names: Mapping[str, str], seen: ColumnElement[boo
     )
     videos: dict[str, dict[Side, int]] = {job_id: {} for job_id in names}
     for job_id, update, scale, count in session.execute(counted.group_by(Video.job_id, Video.update, strength)):
-        run = run_of[job_id]
-        side = Side(run, update, float(scale) if update else 1.0)
+        run = run_of[str(job_id)]
+        side = Side(run, int(update or 0), float(scale) if update else 1.0)
         videos[run][side] = videos[run].get(side, 0) + count
     return with_checkpoints(session, names, videos)
 

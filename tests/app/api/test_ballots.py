@@ -17,7 +17,6 @@ import pytest
 from sqlalchemy import delete, func, select, update
 
 from flash_grpo.video import read_mp4, write_mp4
-from flash_grpo_studio.app.api import neutral
 from flash_grpo_studio.app.store.tables import Ballot, Job, User, Video
 from tests.app.web import Web
 from tests.sides import prompts, put_preview, put_run, put_videos
@@ -230,7 +229,7 @@ def test_an_address_is_good_for_one_person_one_half_and_some_hours(
         answer = web.client.get(other, headers=ann)
         assert answer.status_code == 403, other
         assert "none that was given out" in answer.json()["error"]["message"]
-    monkeypatch.setattr(neutral.time, "time", lambda: until + 1.0)
+    monkeypatch.setattr(time, "time", lambda: until + 1.0)
     answer = web.client.get(url, headers=ann)
     assert (answer.status_code, "expired" in answer.json()["error"]["message"]) == (403, True)
     monkeypatch.undo()

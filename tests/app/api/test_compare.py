@@ -129,13 +129,14 @@ def test_prompts_are_text_whatever_they_hold(small_web: Web) -> None:
 
 def test_what_cannot_be_used_is_one_sentence_with_the_choices(web: Web) -> None:
     run = filled(web, owner_id(web), prompts(1))
-    for more, sentence in (
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"reward": "sharpnes"}, "subject_size"),
         ({"sort": "zzz"}, "newest"),
         ({"before": "nonsense"}, "expected a side"),
         ({"after": f"{run}@0*0.5"}, "no strength"),
         ({"after": f"{run}@4*9"}, "0 to 4"),
-    ):
+    )
+    for more, sentence in wrong:
         answer = compare(web, run, **more)
         assert answer.status_code == 422 and sentence in answer.json()["error"]["message"], answer.text
     assert compare(web, run, limit=0).status_code == 422

@@ -207,8 +207,8 @@ def get_comparison(
     if sort not in SORTS:
         raise unknown_name("sort", sort, SORTS)
     with studio.store.reading() as session:
-        *sides, names = two_sides(session, actor, before, after)
-        found = studio.pairs.read(session, *sides, visible(actor, Job))
+        one, other, names = two_sides(session, actor, before, after)
+        found = studio.pairs.read(session, one, other, visible(actor, Job))
         if reward is not None and reward not in found.rewards:
             raise unknown_name("reward", reward, found.rewards)
         places = found.picked(sort, reward, search)
@@ -249,8 +249,8 @@ def get_pair(
     if sort not in SORTS:
         raise unknown_name("sort", sort, SORTS)
     with studio.store.reading() as session:
-        *sides, _ = two_sides(session, actor, before, after)
-        found = studio.pairs.read(session, *sides, visible(actor, Job))
+        one, other, _ = two_sides(session, actor, before, after)
+        found = studio.pairs.read(session, one, other, visible(actor, Job))
         place = found.place.get(key)
         if place is None:
             raise NotFound(f"no pair {key!r} of these two sides")
