@@ -246,7 +246,7 @@ def stand_in_trainer(outcome: Exception | None) -> Any:
         figures = {"colorfulness": {"mean": 0.3, "ci95": [0.2, 0.4]}}
         for event in (
             RunStarted(config.model_dump(), {}, preset),
-            Progress("rollout", 1, 2, 4.0, 75.0),
+            Progress("rollout", 1, 2, 4.0, 75.0, 0.0, 0, 61.0, 88.0),
             metrics,
             Evaluation(1, "validation", figures, 8, best=True),
         ):
@@ -293,7 +293,7 @@ def test_a_run_tells_its_progress_and_ends_with_the_table(
 ) -> None:
     assert run_with(None, monkeypatch, tmp_path / "run") == 0
     out = capsys.readouterr().out
-    assert "update 1/2: colorfulness 0.250, 1 min 15 s left" in out
+    assert "update 1/2: colorfulness 0.250, 60-90 s left" in out
     assert "validation after update 1: colorfulness 0.300, the best so far" in out
     assert "0.200 → 0.300" in out
     assert f"chart: {tmp_path / 'run' / 'chart.png'}" in out

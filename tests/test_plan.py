@@ -326,6 +326,19 @@ def test_time_follows_the_speed() -> None:
     assert assumed_speed("h100", "bfloat16").source.startswith("assumed")
 
 
+def test_time_is_a_range_by_what_the_speed_rests_on() -> None:
+    config = build_config("wan2.1-1.3b")
+    assumed = plan(config, speed=assumed_speed("H100", "bfloat16")).duration
+    given = plan(config, speed=speed_named("396", config, load_pipeline(WAN))).duration
+    assert assumed is not None and given is not None
+    for found in (assumed, given):
+        assert found.range[0] < found.total < found.range[1]
+    width = {found.speed.basis: found.range[1] / found.range[0] for found in (assumed, given)}
+    assert width["assumed"] > 3 * width["given"]
+    ended = plan(config.model_copy(update={"minutes": 30.0}), speed=assumed_speed("H100", "bfloat16")).duration
+    assert ended is not None and 1800 < ended.range[1] < assumed.range[1] - 3600
+
+
 def test_this_machine_can_be_measured() -> None:
     config = build_config("micro", {"threads": 1})
     speed = speed_named("measure", config, load_pipeline("pocket-micro"))
