@@ -18,7 +18,7 @@ export function exportedFiles({ job, files, card, format }, copied) {
       <a class="fg-button" href="/api/v1/jobs/${job.id}/export.zip" download>${t("export.zip")}</a></div>
       ${tableBox("fg-exported", columns, rows)}
       <h3 class="fg-below">${t("export.how_to")}</h3><p>${t(`export.how_to.${format}`)}</p>
-      <p class="fg-small">${t("export.verify")} <code>sha256sum -b</code></p>
+      <p class="fg-small">${t("export.verify")} <code>sha256sum -c SHA256SUMS</code></p>
       ${card ? html`<details class="fg-more" id="fg-card"><summary>${t("export.card")}</summary><div>${copyButton(card, copied)}<pre>${card}</pre></div></details>` : ""}</section>`;
 }
 

@@ -11,7 +11,7 @@ import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox, View } from "./view.js";
 
-const FORMATS = ["adapter", "peft", "merged"];
+const FORMATS = ["adapter", "peft", "merged", "native"];
 const CARD = "README.md";
 
 class Export extends View {
