@@ -47,6 +47,30 @@ def test_videos_are_served_in_parts(small_web: Web) -> None:
     assert web.get(f"/jobs/{things['job_id']}/videos", params={"update": 5}).json()["total"] == 0
 
 
+def test_a_video_that_was_rendered_again_is_never_taken_from_a_cache(small_web: Web) -> None:
+    """A resumed run writes its videos under the same names; a player must not go on with the old one's bytes."""
+    web = small_web
+    things = something_of_everything(web, local(web))
+    url = f"/videos/{things['video_id']}/content"
+    first = web.get(url)
+    etag = first.headers["etag"]
+    assert not etag.startswith("W/") and "must-revalidate" in first.headers["cache-control"]
+    assert first.headers["x-content-type-options"] == "nosniff"
+    for offered in (etag, f"W/{etag}", f'"other", {etag}'):
+        assert web.get(url, headers={"If-None-Match": offered}).status_code == 304
+        assert web.get(url, headers={"If-None-Match": offered, "Range": "bytes=4-7"}).status_code == 304
+    part = web.get(url, headers={"Range": "bytes=4-7", "If-Range": etag})
+    assert (part.status_code, part.headers["etag"]) == (206, etag)
+    again = MP4[:-1] + b"x"  # of the same length
+    new = web.studio.workspace.run(things["job_id"]) / "videos" / "new.mp4"
+    new.write_bytes(again)
+    new.replace(new.with_name("a.mp4"))
+    assert web.get(url, headers={"If-None-Match": etag}).content == again
+    changed = web.get(url, headers={"Range": "bytes=4-7", "If-Range": etag})
+    assert (changed.status_code, changed.content) == (200, again)
+    assert changed.headers["etag"] != etag
+
+
 def test_many_videos_in_order_by_page(web: Web) -> None:
     things = something_of_everything(web, local(web))
     owner = local(web).id
