@@ -17,9 +17,7 @@ from flash_grpo.models.registry import built_in_folder
 from flash_grpo.native import native_name
 from flash_grpo_studio.comfyui.pocket import aligned_adapters
 from tests.custom_nodes.adapters import DIM, linear_layers, lora, named, write
-from tests.custom_nodes.real.comfyui import DIR, MISSING, PYTHON
-
-pytestmark = [pytest.mark.comfyui, pytest.mark.skipif(not (DIR and PYTHON), reason=MISSING)]
+from tests.custom_nodes.real.comfyui import DIR, PYTHON
 
 SHAPES: dict[str, dict[str, Any]] = {
     "wan2.1-t2v": {},
