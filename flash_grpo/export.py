@@ -38,6 +38,7 @@ from flash_grpo.models.folder import (
     flow_shift,
     licence,
     public_name,
+    revision,
 )
 from flash_grpo.native import LAYERS
 from flash_grpo.workflow import for_run
@@ -117,6 +118,8 @@ def _facts(source: Source, kind: str) -> dict[str, str]:
         facts["flash_grpo.base_sketch"] = json.dumps(sketch(source.base))
     if known := licence(config.model):
         facts["flash_grpo.base_licence"] = known
+    if pinned := revision(config):
+        facts["flash_grpo.base_revision"] = pinned
     if gains := _gains(source):
         facts["flash_grpo.gains"] = json.dumps(gains)
     if config.adapter == "lora":

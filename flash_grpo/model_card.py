@@ -124,14 +124,14 @@ def _what_it_is(subject: Subject) -> list[str]:
     optimised = [name for name, weight in subject.config.rewards.items() if weight]
     rewards = ", ".join(plain(name) for name in optimised)
     base, licence = subject.fact("base_model") or "", subject.fact("base_licence")
-    config = subject.config
+    config, revision = subject.config, subject.fact("base_revision")
     shift = f", flow shift {config.shift:g}" if config.shift else ""
     lines = [
         f"{form} that aligns the text-to-video model {code(base)} with {rewards} by {subject.update} updates of "
         f"Flash-GRPO, a method of reinforcement learning. Judged at {config.width}x{config.height}, {config.frames} "
         f"frames, {config.evaluation_steps} steps, guidance {config.deployment_guidance():g}{shift}.",
         "",
-        f"- Base model: {code(base)}" + (f", revision {code(config.revision)}" if config.revision else ""),
+        f"- Base model: {code(base)}" + (f", revision {code(revision)}" if revision else ""),
         f"- Licence of the base model: {plain(licence) if licence else 'not known, ask its owner before use'}; it "
         "binds what is derived from it",
     ]

@@ -15,11 +15,13 @@ import yaml
 from markdown_it import MarkdownIt
 from PIL import Image
 
+from flash_grpo import download
 from flash_grpo.card_pictures import draw_pictures
 from flash_grpo.export import export_run
 from flash_grpo.export_files import write_record
 from flash_grpo.markdown import code, plain
 from flash_grpo.model_card import CURVES, SAMPLE, Subject, card
+from flash_grpo.models.folder import SOURCE
 from flash_grpo.video import write_mp4
 from tests.test_export import RANK, save_run, settings, trained_model
 from tests.test_report import write_run
@@ -96,6 +98,21 @@ def test_licences_are_passed_on_by_names_that_hubs_know(tmp_path: Path, licence:
     found = front_matter(card(subject(tmp_path, facts={"base_licence": licence})))
     assert {key: found[key] for key in found if key.startswith("license")} == expected
     assert found["base_model"] == "someone/base"
+
+
+def test_a_downloaded_base_is_called_as_on_its_hub(tiny_folder: Path, tmp_path: Path) -> None:
+    base = tmp_path / "models" / "someone--small"
+    shutil.copytree(tiny_folder, base)
+    source = {"repo": "someone/small", "commit": "0123abc", "licence": "cc-by-4.0"}
+    (base / SOURCE).write_text(json.dumps(source), encoding="utf-8")
+    run = save_run(tmp_path / "run", trained_model(base), settings(base))
+    folder = export_run(run, "adapter")
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert front_matter(text).items() >= {"base_model": "someone/small", "license": "cc-by-4.0"}.items()
+    assert "Base model: `someone/small`, revision `0123abc`" in text and str(tmp_path) not in text
+    facts = json.loads((folder / "export.json").read_text(encoding="utf-8"))["metadata"]
+    assert (facts["flash_grpo.base_model"], facts["flash_grpo.base_revision"]) == ("someone/small", "0123abc")
+    assert SOURCE == download.SOURCE
 
 
 # what people read ----------------------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from flash_grpo.models.registry import BUILT_IN, built_in_folder
 DENOISER = "transformer"
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
+SOURCE = "source.json"
+"""Where a download says what it is; written by `flash_grpo.download`, which this module need not wait for."""
 
 
 def base_folder(config: RunConfig) -> Path | None:
@@ -37,7 +39,23 @@ def base_folder(config: RunConfig) -> Path | None:
 def public_name(config: RunConfig) -> str:
     """The base model as others know it: built-in name, hub id, or a folder's name without this machine's path."""
     folder = Path(config.model)
-    return folder.name if folder.is_absolute() or folder.is_dir() else config.model
+    if folder.is_absolute() or folder.is_dir():
+        return _downloaded(folder, "repo") or folder.resolve().name
+    return config.model
+
+
+def revision(config: RunConfig) -> str | None:
+    """The commit or branch of the hub that the base model is from, if it is from one."""
+    return config.revision or _downloaded(Path(config.model), "commit")
+
+
+def _downloaded(folder: Path, key: str) -> str | None:
+    """What a downloaded folder says of its source."""
+    try:
+        value = json.loads((folder / SOURCE).read_text(encoding="utf-8"))[key]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return str(value) if value else None
 
 
 def denoiser_files(base: Path) -> list[Path]:
@@ -76,9 +94,9 @@ def flow_shift(base: Path | None) -> float:
 
 
 def licence(model: str) -> str | None:
-    """The licence of a model that one of our model cards is about."""
+    """The licence of a model that one of our model cards is about, or that the hub it was downloaded from named."""
     for file in (resources.files("flash_grpo") / "models" / "cards").iterdir():
         card = yaml.safe_load(file.read_text(encoding="utf-8"))
         if model in (card["name"], card["source"]):
             return str(card["licence"])
-    return None
+    return _downloaded(Path(model), "licence")
