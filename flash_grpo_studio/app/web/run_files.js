@@ -8,7 +8,7 @@ import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox } from "./view.js";
 
-const KINDS = ["config", "summary", "chart", "contact_sheet", "events", "log", "output", "export", "result", "video"];
+const KINDS = ["config", "summary", "chart", "contact_sheet", "events", "log", "output", "export", "result", "video", "composition"];
 
 class Files extends Panel {
   state = { files: null, checkpoints: [] };

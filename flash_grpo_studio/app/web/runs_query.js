@@ -8,7 +8,9 @@ export const GROUPS = {
   failed: ["failed", "lost"],
   cancelled: ["cancelled"],
 };
-export const KINDS = ["alignment", "evaluation", "preview", "scoring", "normalisation", "export", "download"];
+export const KINDS = [
+  "alignment", "evaluation", "preview", "scoring", "normalisation", "composition", "contact_sheet", "export", "push", "download",
+];
 export const SORTS = ["-created", "created", "-changed", "changed", "name", "-name", "state", "queue"];
 const STATES = Object.values(GROUPS).flat();
 

@@ -24,17 +24,16 @@ from tests.app.pages.conftest import CHROMIUM, DESKTOP, LANGUAGE_STORE, PHONE, T
 MOST_BYTES = 150_000
 COLOURS = (256, 128, 64, 32)
 SIZES = {"desktop": DESKTOP, "phone": PHONE}
+MODES = ("side", "wipe", "flicker", "difference", "onion")
 LOADED_MS = 2500
 TRAIN_SECONDS = 300.0
 
 
-def fill(served: Served) -> str:
-    """Something to see; returns the id of a run that has ended."""
+def fill(served: Served) -> tuple[str, str]:
+    """Something to see; returns the ids of a run that has ended and was exported, and of the example's run."""
     done = served.submit(name="livelier colours", overrides={"updates": 40, "evaluate_every": 8, "checkpoint_every": 8})
-    deadline = time.monotonic() + TRAIN_SECONDS
-    while served.call("GET", f"/jobs/{done}")["state"] not in ("succeeded", "failed"):
-        assert time.monotonic() < deadline, "the run did not end"
-        time.sleep(0.5)
+    wait_for(served, done)
+    wait_for(served, served.call("POST", "/jobs", json={"kind": "export", "job_id": done})["id"])
     served.submit(name="calmer motion, second try", overrides={"updates": 4000})
     for name in ("larger subjects", "larger subjects, more noise", "text that can be read"):
         served.submit(name=name)
@@ -50,8 +49,15 @@ def fill(served: Served) -> str:
         "state": "succeeded",
     }
     row = {"name": "larger subjects on the pocket model", "result": example, **kept}
-    served.enter_with_videos(row, [pair["prompt"] for pair in example["pairs"]])
-    return done
+    return done, served.enter_with_videos(row, [pair["prompt"] for pair in example["pairs"]])
+
+
+def wait_for(served: Served, job: str) -> None:
+    """Wait for the end of a job."""
+    deadline = time.monotonic() + TRAIN_SECONDS
+    while served.call("GET", f"/jobs/{job}")["state"] not in ("succeeded", "failed"):
+        assert time.monotonic() < deadline, "the job did not end"
+        time.sleep(0.5)
 
 
 def small(picture: bytes) -> bytes:
@@ -65,30 +71,45 @@ def small(picture: bytes) -> bytes:
     return output.getvalue()
 
 
-def shoot(browser: Any, served: Served, run: str, target: Path) -> list[Path]:
-    """A picture of each page in each theme and size."""
+def shoot(browser: Any, served: Served, runs: tuple[str, str], target: Path) -> list[Path]:
+    """A picture of each page in each theme and size, and of Compare in each of its modes."""
+    done, example = runs
+    pages = {entry.name: f"/run?id={done}" if entry.name == "run" else entry.address for entry in PAGES}
+    more = {f"compare-{mode}": f"/compare?job={example}&mode={mode}&frame=6" for mode in MODES}
+    more["export"] = f"/run?id={done}&tab=files"
     found = []
     for theme in ("light", "dark"):
-        for size, (width, height) in SIZES.items():
-            context = browser.new_context(
-                base_url=served.url,
-                viewport={"width": width, "height": height},
-                locale="en-GB",
-                has_touch=size == "phone",
-            )
-            context.add_init_script(
-                f"localStorage.setItem('{LANGUAGE_STORE}', 'en'); localStorage.setItem('{THEME_STORE}', '{theme}')"
-            )
-            page = context.new_page()
-            for entry in PAGES:
-                page.goto(f"/run?id={run}" if entry.name == "run" else entry.address)
+        for size in SIZES:
+            page = opened(browser, served, theme, size)
+            plain = (theme, size) == ("light", "desktop")
+            for name, address in {**pages, **(more if plain else {})}.items():
+                page.goto(address)
                 page.wait_for_selector(".fg-page h1")
                 page.wait_for_timeout(LOADED_MS)
-                path = target / f"{entry.name}-{theme}-{size}.png"
+                if name == "export":
+                    page.locator("fg-export").scroll_into_view_if_needed()
+                if name.startswith("compare-"):
+                    page.locator("fg-player").scroll_into_view_if_needed()
+                path = target / f"{name}-{theme}-{size}.png"
                 path.write_bytes(small(page.screenshot()))
                 found.append(path)
-            context.close()
+            page.context.close()
     return found
+
+
+def opened(browser: Any, served: Served, theme: str, size: str) -> Any:
+    """An empty page in a theme and size."""
+    width, height = SIZES[size]
+    context = browser.new_context(
+        base_url=served.url,
+        viewport={"width": width, "height": height},
+        locale="en-GB",
+        has_touch=size == "phone",
+    )
+    context.add_init_script(
+        f"localStorage.setItem('{LANGUAGE_STORE}', 'en'); localStorage.setItem('{THEME_STORE}', '{theme}')"
+    )
+    return context.new_page()
 
 
 def main(target: Path) -> None:
