@@ -12,7 +12,7 @@ from flash_grpo.files import atomic_path
 
 NAME = "comfyui_flash_grpo"
 _HERE = Path(__file__).resolve()
-PLACES = (_HERE.parents[2] / "custom_nodes" / NAME, _HERE.parent / "pack")
+PLACES = (_HERE.parents[2] / "custom_nodes" / NAME, _HERE.parent / "node_pack")
 """Where the pack lies: beside the code in a checkout, within this package where it was installed (see setup.py)."""
 _LEFT_OUT = ("__pycache__", ".DS_Store")
 
