@@ -107,6 +107,9 @@ def test_a_rendered_held_out_prompt_is_the_video_of_the_evaluation(
         f"{side}/prompt-000-{seed}.mp4" for side in ("before", "after") for seed in (0, 1)
     ]
     assert [v["checkpoint"] for v in result["videos"]] == [None, None, 1, 1]
+    told = json.loads((run / "videos/000001/scores-heldout.json").read_text())["noise"]
+    noise = [v["noise"] for v in result["videos"]]
+    assert noise == [told[1], noise[1]] * 2 and noise[1] not in told
     assert (result["steps"], result["width"], result["frames"]) == (3, 32, 5)
     assert json.loads((report / "result.json").read_text()) == result
     told = [record for record in read_events(report) if record.type == "progress"]

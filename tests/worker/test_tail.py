@@ -145,6 +145,7 @@ def test_videos_are_described_by_the_scores_beside_them(parts: Parts) -> None:
     folder.mkdir(parents=True)
     prompts = [{"id": "a", "text": "A"}, {"id": "b", "text": "B"}]
     scores = {"update": 4, "split": "heldout", "seed": 0, "prompts": prompts, "rewards": {"flicker": [0.25, 0.75]}}
+    scores["noise"] = [1, 2**63 - 1]
     (folder / "scores-heldout.json").write_text(json.dumps(scores))
     (folder / "scores-validation.json").write_text("{torn")
     (folder / "b-0.mp4").write_bytes(b"12345")
@@ -155,6 +156,7 @@ def test_videos_are_described_by_the_scores_beside_them(parts: Parts) -> None:
     with parts.store.reading() as session:
         known, stranger, before = session.query(Video).order_by(Video.update.desc(), Video.path).all()
     assert (known.prompt, known.prompt_id, known.seed, known.scores) == ("B", "b", 0, {"flicker": 0.75})
+    assert (known.noise, known.strength, stranger.noise) == (2**63 - 1, None, None)
     assert (known.bytes, known.side, known.path) == (5, "after", f"{claim.folder}/run/videos/000004/b-0.mp4")
     assert (stranger.prompt, stranger.scores, before.side) == (None, {}, "before")
 

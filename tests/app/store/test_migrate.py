@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -36,6 +37,36 @@ def test_the_newest_script_is_the_head(database_url: str) -> None:
     with store.reading() as session:
         scripts = ScriptDirectory.from_config(configuration(session.connection()))
     assert scripts.get_current_head() == HEAD
+
+
+def test_previews_made_before_get_the_strength_they_were_asked_for(database_url: str) -> None:
+    store = Store(database_url)
+    with store.writing() as session:
+        command.upgrade(configuration(session.connection()), "0001")
+        numbers = "devices, machines, priority, position, device_seconds, max_retries, retries, fence, intake_offset"
+        texts = "id, owner_id, kind, name, state, folder, message, progress, result, spec"
+        session.execute(
+            text("INSERT INTO users (id, name, role, settings, created) VALUES ('u', 'ann', 'admin', '{}', 0)")
+        )
+        for id_, kind, spec in (("a", "alignment", "{}"), ("p", "preview", '{"task": {"strength": 0.5}}')):
+            values = f"'{id_}', 'u', '{kind}', 'n', 'queued', 'f', '', '{{}}', '{{}}', :spec, {', '.join('0' * 9)}"
+            flags = "FALSE, FALSE, 0, 0, 0"
+            columns = f'{texts}, {numbers}, shared, announced, "update", created, changed'
+            session.execute(text(f"INSERT INTO jobs ({columns}) VALUES ({values}, {flags})"), {"spec": spec})
+            for side in ("before", "after"):
+                made = f"'{id_}{side}', 'u', '{id_}', '{side}', '{side}', 0, '{{}}', 0"
+                columns = "id, owner_id, job_id, side, path, bytes, scores, created"
+                session.execute(text(f"INSERT INTO videos ({columns}) VALUES ({made})"))
+    upgrade(store)
+    assert differences(store) == []
+    with store.reading() as session:
+        rows = session.execute(text("SELECT id, strength, noise, revision FROM videos ORDER BY id")).all()
+    expected = {"aafter": None, "abefore": None, "pafter": 0.5, "pbefore": None}
+    assert [tuple(row) for row in rows] == [(id_, strength, None, 0) for id_, strength in expected.items()]
+    with store.writing() as session:
+        command.downgrade(configuration(session.connection()), "0001")
+    upgrade(store)
+    assert differences(store) == []
 
 
 def test_several_processes_may_start_together(database_url: str) -> None:
