@@ -1,4 +1,4 @@
-"""Only what pyproject.toml cannot say: the ComfyUI node pack lies outside of the packages and is installed with them."""
+"""What pyproject.toml cannot say: the ComfyUI node pack lies outside of the packages and is installed with them."""
 
 from __future__ import annotations
 

@@ -112,15 +112,15 @@ class _Graph:
         column: int,
         kind: str,
         widgets: Sequence[Any],
+        sources: Mapping[str, Port] | None = None,
         title: str = "",
         models: Sequence[Mapping[str, str]] = (),
-        **sources: Port,
     ) -> list[Port]:
         """Add a node whose linked inputs come from `sources`; returns its outputs."""
         takes, gives, size = _TYPES[kind]
         number, top = len(self.nodes) + 1, self.bottoms.get(column, 0)
         self.bottoms[column] = top + size[1] + _GAP + 30
-        inputs = [self._input(number, slot, name, type_, sources) for slot, (name, type_) in enumerate(takes)]
+        inputs = [self._input(number, slot, name, type_, sources or {}) for slot, (name, type_) in enumerate(takes)]
         node = {
             "id": number,
             "type": kind,
@@ -170,28 +170,24 @@ def before_after(deployment: Deployment, sweep: tuple[str, str] | None = None) -
     (latent,) = graph.add(1, "EmptyHunyuanLatentVideo", [deployment.width, deployment.height, deployment.frames, 1])
     picked = {"picked": graph.add(2, "FlashGrpoPickCheckpoints", sweep)[0]} if sweep else {}
     settings = [deployment.adapter, 1.0, "all", 0.5, "single model", True]
-    before, after, _, facts = graph.add(2, "FlashGrpoLoadCheckpoint", settings, model=model, **picked)
+    before, after, _, facts = graph.add(2, "FlashGrpoLoadCheckpoint", settings, {"model": model, **picked})
     first, second, sampled = graph.add(
         3,
         "FlashGrpoSamplePair",
         [deployment.seed, "fixed", deployment.steps, deployment.guidance, "uni_pc", "simple", 1.0],
-        before=before,
-        after=after,
-        positive=positive,
-        negative=negative,
-        latent_image=latent,
+        {"before": before, "after": after, "positive": positive, "negative": negative, "latent_image": latent},
     )
     shown, scores = {}, {}
     for side, latents in (("before", first), ("after", second)):
-        (shown[side],) = graph.add(3, "VAEDecode", [], side, samples=latents, vae=vae)
+        (shown[side],) = graph.add(3, "VAEDecode", [], {"samples": latents, "vae": vae}, side)
         rewards = POCKET_REWARDS if deployment.pocket else REWARDS
         judged = [deployment.fps, deployment.prompt, rewards, ""]
         scores[f"{side}_scores"] = graph.add(
-            4, "FlashGrpoScoreVideo", judged, f"Score {side}", video=shown[side], facts=facts
+            4, "FlashGrpoScoreVideo", judged, {"video": shown[side], "facts": facts}, f"Score {side}"
         )[0]
     prefix = f"flash_grpo/{deployment.base.rpartition('/')[2]}"
     widgets = [deployment.fps, prefix]
-    graph.add(5, "FlashGrpoCompareVideos", widgets, settings=sampled, facts=facts, **shown, **scores)
+    graph.add(5, "FlashGrpoCompareVideos", widgets, {"settings": sampled, "facts": facts, **shown, **scores})
     return graph.document()
 
 
@@ -223,16 +219,16 @@ def _models(graph: _Graph, deployment: Deployment) -> tuple[Port, Port, Port, Po
     file, vae_file = base_files(deployment.base)
     known = not deployment.pocket and deployment.base in _WAN_MODELS
     (plain,) = graph.add(0, "UNETLoader", [file, "default"], models=_offered(known, "diffusion_models", file))
-    (model,) = graph.add(1, "ModelSamplingSD3", [deployment.shift], model=plain)
+    (model,) = graph.add(1, "ModelSamplingSD3", [deployment.shift], {"model": plain})
     texts = (("Prompt", deployment.prompt), ("Negative prompt", deployment.negative))
     if deployment.pocket:
         encoder = "flash-grpo-pocket-text.safetensors"
-        found = [graph.add(1, "FlashGrpoPocketTextEncode", [encoder, text], title)[0] for title, text in texts]
+        found = [graph.add(1, "FlashGrpoPocketTextEncode", [encoder, text], title=title)[0] for title, text in texts]
     else:
         encoder = "umt5_xxl_fp8_e4m3fn_scaled.safetensors"
         offered = _offered(True, "text_encoders", encoder)
         (clip,) = graph.add(0, "CLIPLoader", [encoder, "wan", "default"], models=offered)
-        found = [graph.add(1, "CLIPTextEncode", [text], title, clip=clip)[0] for title, text in texts]
+        found = [graph.add(1, "CLIPTextEncode", [text], {"clip": clip}, title)[0] for title, text in texts]
     (vae,) = graph.add(0, "VAELoader", [vae_file], models=_offered(not deployment.pocket, "vae", vae_file))
     return model, vae, found[0], found[1]
 

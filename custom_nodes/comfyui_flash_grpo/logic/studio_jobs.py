@@ -92,8 +92,8 @@ def score(
     name = {"name": "From ComfyUI"}
     made = _done(studio, {"kind": "normalisation", "file_id": studio.upload(video), **name}, seconds, looked)
     (shown,) = studio.get(f"/jobs/{made}/videos")["videos"]
-    ask = {"kind": "scoring", "video_ids": [shown["id"]], "rewards": list(names), **name}
-    ask["reward_options"] = {reward: options[reward] for reward in names if reward in options}
+    chosen = {reward: options[reward] for reward in names if reward in options}
+    ask = {"kind": "scoring", "video_ids": [shown["id"]], "rewards": list(names), "reward_options": chosen, **name}
     scored = _done(studio, {**ask, "prompt": prompt} if prompt.strip() else ask, seconds, looked)
     try:
         scores = studio.get(f"/jobs/{scored}")["result"]["videos"][0]["scores"]

@@ -1,7 +1,7 @@
 // A copy of flash_grpo_studio/app/web/player/clock.js, made by `make comfyui-pack`; edit that file instead.
 // Two videos in lock-step. The first is the master: at each of its frames the second is nudged by up to 3 %, and where
-// it is further off than half a frame both seek to the same one. Paused, stepped or at the seam of a loop, both show
-// the same frame: the last picture is held until both have the new one.
+// it is further off than half a frame both seek to the same one. The screen gets a new picture only when both videos
+// stand at the same frame; a decoder that falls behind costs pictures, never the link.
 
 import { clamp, correction, frameAt, loopWithin, timeOf, untilWrap } from "./math.js";
 import { Tape } from "./tape.js";
@@ -10,19 +10,21 @@ const LOW_SECONDS = 0.35; // less than this ahead, and both wait: a video that r
 const ENOUGH_SECONDS = 1.5;
 const CALM_MS = 400; // after a start or a seek a drift is given this long to be nudged away
 const LOOK_MS = 200;
+const VSYNC_MS = 10;
+const STILL_FRAMES = 3;
+const ASTRAY_MS = 1000; // no common frame for so long: the decoders won't meet by themselves
 
 export class Clock {
   /** Whether somebody wants it to play; it may wait for data meanwhile. */
   playing = false;
   /** Whether it waits for data. */
   starved = false;
-  /** Without the link the videos run as they like; only the tests that show what the link does want that. */
-  linked = true;
   /** Seeks that were needed because nudging was not enough. */
   resyncs = 0;
   frame = 0;
   frames = 0;
   fps = 24;
+  #screen;
   #hooks;
   #tapes;
   #loop = null;
@@ -31,16 +33,17 @@ export class Clock {
   #target = 0;
   #moving = null;
   #calm = 0;
+  #seen = 0;
   #timer = 0;
   #looking = 0;
 
   /**
-   * hooks: hold() and release() keep and let go the picture on the screen, frame(number) and change() tell, lap() is
-   * called at the end of each round, refused() where the browser lets nothing play.
+   * hooks: frame(number) and change() tell, lap() is called at the end of each round, refused() where the browser lets
+   * nothing play.
    */
-  constructor(videos, hooks) {
-    this.#hooks = hooks;
-    this.#tapes = videos.map((video, place) => new Tape(video, () => place === 0 && this.#tick()));
+  constructor(videos, screen, hooks) {
+    [this.#screen, this.#hooks] = [screen, hooks];
+    this.#tapes = videos.map((video, place) => new Tape(video, () => this.#presented(place)));
     for (const video of videos) {
       video.addEventListener("waiting", () => this.#dry());
       video.addEventListener("ended", () => this.#ended());
@@ -52,6 +55,7 @@ export class Clock {
     this.close();
     Object.assign(this, { fps, frames });
     rates.forEach((rate, place) => (this.#tapes[place].fps = rate));
+    this.#screen.rates = rates;
     this.#speed = speed;
     this.#loop = loop;
     await this.seek(frame);
@@ -64,7 +68,6 @@ export class Clock {
     clearInterval(this.#looking);
     Object.assign(this, { frames: 0, frame: 0, playing: false, starved: false });
     this.#moving = null;
-    this.#hooks.release();
   }
 
   get opened() {
@@ -102,13 +105,13 @@ export class Clock {
     this.#hooks.change();
   }
 
-  /** Stop, both on the master's frame. */
+  /** Stop, both at the frame on the screen. */
   pause() {
     if (!this.playing) return;
     Object.assign(this, { playing: false, starved: false });
     this.#halt();
     this.#hooks.change();
-    if (!this.#moving) this.seek(frameAt(this.#tapes[0].video.currentTime, this.fps));
+    if (!this.#moving) this.seek(this.frame);
   }
 
   /** Show a frame on both sides; of many calls in a row the last one counts. Resolves when both show it. */
@@ -120,7 +123,7 @@ export class Clock {
     return this.#moving;
   }
 
-  /** The numbers of the frames on the screen, each in its own rate. */
+  /** The numbers of the frames the videos stand at, each in its own rate. */
   get shown() {
     return this.#tapes.map((tape) => tape.frame);
   }
@@ -129,14 +132,13 @@ export class Clock {
     const turn = this.#turn;
     this.#halt();
     for (let reached = null; reached !== this.#target; ) {
-      this.#hooks.hold();
       reached = this.#target;
       const time = timeOf(reached, this.fps);
       await Promise.all(this.#tapes.map((tape) => tape.seek(time)));
       if (turn !== this.#turn) return;
+      this.#screen.show(this.#tapes.map((tape) => tape.shown));
     }
     this.#moving = null;
-    this.#hooks.release();
     if (this.playing) this.#start();
   }
 
@@ -154,7 +156,8 @@ export class Clock {
   async #start() {
     if (!this.#fed(ENOUGH_SECONDS)) return this.#dry();
     const turn = this.#turn;
-    this.#calm = performance.now() + CALM_MS;
+    this.#seen = performance.now();
+    this.#calm = this.#seen + CALM_MS;
     this.speed = this.#speed;
     try {
       await Promise.all(this.#tapes.map(({ video }) => video.play()));
@@ -166,24 +169,54 @@ export class Clock {
     }
   }
 
-  #tick() {
-    if (!this.playing || this.starved || this.#moving || !this.opened) return;
+  /** A video has come to a new frame. */
+  #presented(place) {
+    if (!this.#running) return;
     const [master, follower] = this.#tapes;
-    const [, last] = this.loop;
+    if (place === 0) this.#tick(master, follower);
+    const tape = this.#tapes[place];
+    // Where the seam comes late, nobody sees what lies behind it.
+    if (!this.#running || frameAt(tape.shown, this.fps) > this.loop[1] || this.#doubtful(tape)) return;
+    if (this.#screen.offer(place, tape.shown)) this.#turned(master);
+    else if (performance.now() - this.#seen > ASTRAY_MS) this.#rejoin();
+  }
+
+  get #running() {
+    return this.playing && !this.starved && !this.#moving && this.opened;
+  }
+
+  /**
+   * A page that is told late of a frame draws perhaps the next one. Such a frame is left out, unless the picture would
+   * stand still for long.
+   */
+  #doubtful(tape) {
+    const interval = 1000 / (tape.fps * this.#speed);
+    const now = performance.now();
+    return now - tape.since > interval - VSYNC_MS && now - this.#seen < STILL_FRAMES * interval;
+  }
+
+  #turned(master) {
+    this.#seen = performance.now();
     const frame = Math.min(frameAt(master.shown, this.fps), this.frames - 1);
     if (frame !== this.frame) this.#tell(frame);
-    if (frame >= last) return this.#plan(last);
+  }
+
+  #tick(master, follower) {
+    const [, last] = this.loop;
+    if (frameAt(master.shown, this.fps) >= last) return this.#plan(last);
     if (!this.#fed(LOW_SECONDS)) return this.#dry();
-    if (this.linked) this.#follow(master.video, follower.video);
+    if (this.#screen.linked) this.#follow(master.video, follower.video);
+  }
+
+  /** Both to the master's place. */
+  #rejoin() {
+    this.resyncs++;
+    this.seek(frameAt(this.#tapes[0].video.currentTime, this.fps));
   }
 
   #follow(master, follower) {
     const wanted = correction((follower.currentTime - master.currentTime) * this.fps);
-    if (wanted.seek && performance.now() > this.#calm) {
-      this.resyncs++;
-      this.seek(frameAt(master.currentTime, this.fps));
-      return;
-    }
+    if (wanted.seek && performance.now() > this.#calm) return this.#rejoin();
     const rate = this.#speed * wanted.factor;
     if (Math.abs(follower.playbackRate - rate) > 1e-6) follower.playbackRate = rate;
   }
