@@ -174,7 +174,7 @@ class Compare extends View {
   #main() {
     const { pair, place, pages } = this.state;
     const where = place >= 0 ? t("compare.place", { place: place + 1, count: pages.total }) : "";
-    return html`<div class="fg-compare-main" data-key="main"><fg-player data-own data-key="player"></fg-player> ${this.#missing(pair)}
+    return html`<div class="fg-compare-main" data-key="main"><fg-player facts="below" data-own data-key="player"></fg-player> ${this.#missing(pair)}
       <div class="fg-row fg-spread fg-pair-steps"><span>${where}</span>
         <span class="fg-row"><button type="button" class="fg-button" data-on="click:previous" ${place === 0 ? html`disabled` : ""}>
             ${t("compare.previous")} <kbd aria-hidden="true">P</kbd></button>

@@ -92,7 +92,7 @@ class Example extends View {
       <fg-chart data-own data-series="${name}" height="180"></fg-chart></div>`;
     const rewards = Object.keys(example.series).filter((name) => name.startsWith("reward/"));
     return html`<section><h2>${t("home.videos")}</h2><p>${t("home.videos_text")}</p>
-        <div class="fg-example-player"><fg-player data-own data-key="player"></fg-player>${this.#prompts(example.pairs)}</div></section>
+        <div class="fg-example-player"><fg-player facts="below" data-own data-key="player"></fg-player>${this.#prompts(example.pairs)}</div></section>
       <section><h2 id="fg-heldout">${t("home.heldout")}</h2><p>${t("home.example_result")}</p>
         ${heldoutTable("fg-heldout", example.heldout, example.rewards)}<p class="fg-small">${t("home.heldout_note")}</p></section>
       <section><h2>${t("home.curves")}</h2><p>${t("home.curves_text")} <a href="/help#curves">${t("home.curves_help")}</a></p>

@@ -126,7 +126,7 @@ class Vote extends View {
         <progress id="fg-voted" max="${count}" value="${ballot.voted + (choice ? 1 : 0)}"></progress></div>
       ${revealed ? "" : html`<p class="fg-vote-prompt" data-key="prompt">“${ballot.prompt}”</p>`}
       ${choice ? this.#chosen(choice, revealed) : this.#choices()}
-      <fg-player data-own data-key="player"></fg-player></section>
+      <fg-player facts="below" data-own data-key="player"></fg-player></section>
       <details class="fg-more" data-key="results" data-on="toggle:openResults"><summary>${t("vote.results_so_far")}</summary>
         ${found ? results(found, this.#csv()) : html`<p class="fg-muted">${t("vote.loading")}</p>`}</details>`;
   }
