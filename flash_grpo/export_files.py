@@ -9,17 +9,18 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from flash_grpo.errors import InputError
-from flash_grpo.files import write_atomic
-from flash_grpo.models.folder import file_hash
+from flash_grpo.files import file_hash, write_atomic
+from flash_grpo.sums import SUMS, write_sums
 
 FORMAT_VERSION = 1
-RECORD, SUMS = "export.json", "SHA256SUMS"
+RECORD = "export.json"
 
 
 def refuse_foreign(target: Path) -> None:
@@ -70,17 +71,12 @@ def appearing(target: Path) -> Iterator[Path]:
 
 def write_record(folder: Path, facts: Mapping[str, str]) -> None:
     """Write export.json: what the export is, and size and SHA-256 of every file in it; and SHA256SUMS of all."""
-    files = {name: {"size": file.stat().st_size, "sha256": file_hash(file)} for name, file in _files(folder).items()}
+    files: dict[str, dict[str, Any]] = {
+        name: {"size": file.stat().st_size, "sha256": file_hash(file)} for name, file in _files(folder).items()
+    }
     content = {"format_version": FORMAT_VERSION, "metadata": dict(facts), "files": files}
     write_atomic(folder / RECORD, json.dumps(content, indent=1))
-    sums = {**{name: entry["sha256"] for name, entry in files.items()}, RECORD: file_hash(folder / RECORD)}
-    write_atomic(folder / SUMS, "".join(_sum_line(name, digest) for name, digest in sorted(sums.items())))
-
-
-def _sum_line(name: str, digest: object) -> str:
-    """As sha256sum writes it: a name with an end of line or a backslash is escaped, and the line says so."""
-    escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-    return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
+    write_sums(folder, {**{name: entry["sha256"] for name, entry in files.items()}, RECORD: file_hash(folder / RECORD)})
 
 
 def _files(folder: Path) -> dict[str, Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import tempfile
@@ -43,6 +44,12 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     """Write a whole file atomically; text is UTF-8."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def file_hash(file: Path) -> str:
+    """Hexadecimal SHA-256 of a file, read in pieces."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def disk_problem(error: BaseException) -> str | None:

@@ -11,6 +11,7 @@ import yaml
 
 from flash_grpo.config import RunConfig
 from flash_grpo.errors import InputError
+from flash_grpo.files import file_hash
 from flash_grpo.models.registry import BUILT_IN, built_in_folder
 
 DENOISER = "transformer"
@@ -76,12 +77,6 @@ def content_hash(base: Path) -> str:
     """SHA-256 over `NAME SHA256` lines of the denoiser's weight files: it tells to which weights an adapter belongs."""
     lines = "".join(f"{file.name} {file_hash(file)}\n" for file in denoiser_files(base))
     return hashlib.sha256(lines.encode()).hexdigest()
-
-
-def file_hash(file: Path) -> str:
-    """Hexadecimal SHA-256 of a file, read in pieces."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def flow_shift(base: Path | None) -> float:
