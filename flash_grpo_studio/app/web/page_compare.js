@@ -172,14 +172,18 @@ class Compare extends View {
   }
 
   #main() {
+    return html`<div class="fg-compare-main" data-key="main"><fg-player facts="below" data-own data-key="player"></fg-player>
+      ${this.#missing(this.state.pair)}</div>`;
+  }
+
+  #steps() {
     const { pair, place, pages } = this.state;
     const where = place >= 0 ? t("compare.place", { place: place + 1, count: pages.total }) : "";
-    return html`<div class="fg-compare-main" data-key="main"><fg-player facts="below" data-own data-key="player"></fg-player> ${this.#missing(pair)}
-      <div class="fg-row fg-spread fg-pair-steps"><span>${where}</span>
-        <span class="fg-row"><button type="button" class="fg-button" data-on="click:previous" ${place === 0 ? html`disabled` : ""}>
-            ${t("compare.previous")} <kbd aria-hidden="true">P</kbd></button>
-          <button type="button" class="fg-button" data-on="click:next" ${pair && place < pages.total - 1 ? "" : html`disabled`}>
-            ${t("compare.next")} <kbd aria-hidden="true">N</kbd></button></span></div></div>`;
+    return html`<div class="fg-row fg-spread fg-pair-steps" data-key="steps"><span>${where}</span>
+      <span class="fg-row fg-tight"><button type="button" class="fg-button" data-on="click:previous" ${place > 0 ? "" : html`disabled`}>
+          ${t("compare.previous")} <kbd aria-hidden="true">P</kbd></button>
+        <button type="button" class="fg-button" data-on="click:next" ${pair && place < pages.total - 1 ? "" : html`disabled`}>
+          ${t("compare.next")} <kbd aria-hidden="true">N</kbd></button></span></div>`;
   }
 
   /** Files that are gone or cut off can be made again from what is known of them. */
@@ -192,7 +196,7 @@ class Compare extends View {
 
   #side(query, { rewards }) {
     const names = rewards.map((found) => found.name);
-    return html`<div class="fg-compare-side" data-key="side"><div class="fg-row fg-tight">
+    return html`<div class="fg-compare-side" data-key="side">${this.#steps()}<div class="fg-row fg-tight">
         <label><span class="fg-hidden">${t("compare.reward")}</span><select id="fg-reward" data-on="change:reward">
           ${choices(names, query.reward, (name) => name)}</select></label>
         <label><span class="fg-hidden">${t("compare.sort")}</span><select id="fg-sort" data-on="change:sort">
