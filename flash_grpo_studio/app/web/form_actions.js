@@ -3,6 +3,7 @@
 import { read } from "./form_fields.js";
 import { setKey } from "./form_state.js";
 import { jobFields } from "./new_size.js";
+import { readSource } from "./prompt_categories.js";
 import { t } from "./texts.js";
 
 export const fieldsActions = {
@@ -68,6 +69,7 @@ export const fieldsActions = {
       const said = read(field, form[field.key]);
       if ("problem" in said) found[field.key] = said.problem;
     }
+    if (form.source === "built-in" && readSource(this.config().prompts).chosen?.length === 0) found.prompts = t("new.prompts.no_category");
     if (form.source === "own" && this.state.promptsError) found.own_prompts = this.state.promptsError.message;
     else if (form.source === "own" && !form.text.trim()) found.own_prompts = t("new.prompts.none");
     else if (form.source === "set" && !form.promptSet) found.own_prompts = t("new.prompts.choose");

@@ -2,7 +2,6 @@
 
 const DRAFT = "flash-grpo-draft:";
 const DRAFTS_KEPT = 10;
-export const FAMILIES = ["pocket-open", "pocket-single", "pocket", "starter"];
 export const PROMPT_KEYS = ["prompts", "validation_prompts", "heldout_prompts"];
 
 export function equal(one, other) {

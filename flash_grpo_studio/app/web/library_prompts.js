@@ -3,6 +3,7 @@
 import { api } from "./api.js";
 import { percent, ago } from "./format.js";
 import { promptLines } from "./form_state.js";
+import { builtInSets } from "./library_built_in.js";
 import { fieldError } from "./library_download.js";
 import { ENOUGH_HELDOUT, readPromptFile } from "./new_prompts.js";
 import { html } from "./template.js";
@@ -15,7 +16,8 @@ export function promptsTab(page) {
       ${editor ? null : html`<button type="button" class="fg-button fg-primary" data-key="new" data-on="click:newSet">${t("library.prompts.new")}</button>`}</div>
     <p role="status" class="fg-good">${setSaid ?? ""}</p>
     ${editor ? editorForm(page, editor) : null}
-    ${sets.length ? table(page, sets) : editor ? null : html`<div class="fg-card"><p>${t("library.prompts.empty")}</p></div>`}`;
+    ${sets.length ? table(page, sets) : editor ? null : html`<div class="fg-card"><p>${t("library.prompts.empty")}</p></div>`}
+    ${builtInSets(page)}`;
 }
 
 function table(page, sets) {
@@ -71,7 +73,8 @@ function editorForm(page, editor) {
 
 export const promptSetActions = {
   async loadSets() {
-    this.set({ sets: (await api.get("/prompt-sets?limit=500")).prompt_sets });
+    const [{ prompt_sets: sets }, choices] = await Promise.all([api.get("/prompt-sets?limit=500"), api.get("/choices")]);
+    this.set({ sets, builtIn: choices.built_in_prompts });
   },
 
   unsaved() {

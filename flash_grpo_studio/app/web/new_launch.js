@@ -125,7 +125,7 @@ export const launchActions = {
   /** Bring a person to a problem, the first one unless `key` names another; Advanced opens where it is inside. */
   async focusProblem(key = null) {
     const wanted = key ?? Object.keys(this.state.problems)[0];
-    const places = { own_prompts: { own: "#new-text", set: "#new-set, #source-set" }[this.state.form.source], model: "#new-model", preset: 'input[name="preset"]:checked', rewards: "#problem-rewards", reward_options: "#problem-reward_options" };
+    const places = { own_prompts: { own: "#new-text", set: "#new-set, #source-set" }[this.state.form.source], model: "#new-model", preset: 'input[name="preset"]:checked', prompts: "#new-categories input, #field-prompts", rewards: "#problem-rewards", reward_options: "#problem-reward_options" };
     const selector = places[wanted] ?? `#field-${wanted}`;
     if (wanted && !this.querySelector(selector)) {
       const advanced = this.querySelector("#new-advanced");

@@ -1,15 +1,18 @@
 // The prompts of a new run: a built-in set, a saved one, or one's own, pasted or uploaded, with a share held out.
 
 import { api } from "./api.js";
-import { FAMILIES, promptLines, PROMPT_KEYS, setKey } from "./form_state.js";
+import { promptLines, setKey } from "./form_state.js";
 import { number, percent } from "./format.js";
 import { problemOf, section } from "./new_goal.js";
+import { categoryTitle, familyTitle, promptLists, readSource, sizesOf, sourceOf, SPLITS } from "./prompt_categories.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox } from "./view.js";
 
 const SOURCES = ["built-in", "set", "own"];
 const PREVIEWED = 5;
+const FEW_PREVIEWED = 40; // of a set of thousands that are all of one kind
+const MOST_PREVIEWED = 500;
 export const ENOUGH_HELDOUT = 8; // as in jobs/prepare.py: from so many on they replace the preset's
 const PARSE_AFTER = 350;
 
@@ -25,23 +28,40 @@ export function promptsSection(page) {
 }
 
 function builtIn(page) {
-  const config = page.config();
-  const families = FAMILIES.filter((family) => page.state.choices.prompt_sets.includes(`${family}:train`));
-  const family = families.find((name) => PROMPT_KEYS[0] in config && config.prompts === `${name}:train`) ?? "";
+  const { prompts } = page.config();
+  const sets = page.state.choices.built_in_prompts;
+  const set = page.builtInSet();
   return html`<div data-key="built-in"><div class="fg-field"><label for="new-family">${t("new.prompts.family")}</label>
-      <select id="new-family" data-sync="${family}" data-on="change:chooseFamily">
-      ${family ? null : html`<option value="" selected>${config.prompts}</option>`}
-      ${families.map((name) => html`<option value="${name}" ${name === family ? html`selected` : ""}>${t(`new.prompts.family.${name}`)}</option>`)}
+      <select id="new-family" data-sync="${set?.name ?? ""}" data-on="change:chooseFamily">
+      ${set ? null : html`<option value="" selected>${prompts}</option>`}
+      ${sets.map(({ name }) => html`<option value="${name}" ${name === set?.name ? html`selected` : ""}>${familyTitle(name)}</option>`)}
       </select></div>
-    ${["prompts", "validation_prompts", "heldout_prompts"].map((key) => problemOf(page, key))}
-    ${preview(page.state.preview?.prompts, t("new.prompts.preview"))}</div>`;
+    ${set?.categories.length ? categories(set, readSource(prompts).chosen) : null}
+    ${set ? html`<p class="fg-small" id="new-sizes">${t("new.prompts.sizes", sizesOf(set, readSource(prompts).chosen))}</p>` : null}
+    ${Object.keys(SPLITS).map((key) => problemOf(page, key))}
+    ${builtInPreview(page.state.preview?.prompts)}</div>`;
+}
+
+function categories(set, chosen) {
+  const boxes = set.categories.map(
+    ({ name, train }) => html`<label class="fg-check"><input type="checkbox" data-sync data-category="${name}" id="category-${name}"
+      data-on="change:chooseCategory" ${chosen === null || chosen.includes(name) ? html`checked` : ""}>
+      <span>${t("new.prompts.category_of", { name: categoryTitle(name), count: train })}</span></label>`,
+  );
+  return html`<fieldset class="fg-plain" id="new-categories"><legend>${t("new.prompts.categories")}</legend>
+    <div class="fg-row">${boxes}</div>
+    <div class="fg-row"><button type="button" class="fg-button fg-quiet" data-on="click:chooseAllCategories">${t("new.prompts.all_categories")}</button>
+      <button type="button" class="fg-button fg-quiet" data-on="click:chooseNoCategory">${t("new.prompts.clear_categories")}</button></div></fieldset>`;
+}
+
+function builtInPreview(prompts) {
+  if (!prompts?.length) return null;
+  return html`<details class="fg-more"><summary>${t("new.prompts.preview")}</summary>${promptLists(prompts, t("new.prompts.preview"))}</details>`;
 }
 
 function preview(prompts, title) {
   if (!prompts?.length) return null;
-  return html`<details class="fg-more"><summary>${title}</summary><ol class="fg-prompts">${prompts.map(
-    (prompt) => html`<li>${prompt.text}</li>`,
-  )}</ol></details>`;
+  return html`<details class="fg-more"><summary>${title}</summary>${promptLists(prompts, title)}</details>`;
 }
 
 function saved(page) {
@@ -118,12 +138,16 @@ export const promptsActions = {
     const { form } = this.state;
     queueMicrotask(() => this.showText());
     if (form.source !== "built-in") return;
-    const name = this.config().prompts;
+    const set = this.builtInSet();
+    const wanted = () => set && sourceOf(set, "train", readSource(this.config().prompts).chosen);
+    const name = wanted();
     if (this.state.preview?.name === name) return;
     this.state.preview = null;
-    if (!this.state.choices.prompt_sets.includes(name)) return;
+    if (!set || name.endsWith(":")) return; // of no category there is nothing to show
+    const limit = set.categories.length ? MOST_PREVIEWED : FEW_PREVIEWED;
     try {
-      this.set({ preview: await api.get(`/built-in-prompts?name=${encodeURIComponent(name)}&limit=40`) });
+      const preview = await api.get(`/built-in-prompts?name=${encodeURIComponent(name)}&limit=${limit}`);
+      if (wanted() === name) this.set({ preview });
     } catch (error) {
       this.fail(error);
     }
@@ -145,13 +169,38 @@ export const promptsActions = {
     this.touched();
   },
 
-  chooseFamily(event) {
-    const parts = { prompts: "train", validation_prompts: "validation", heldout_prompts: "heldout" };
-    for (const [key, part] of Object.entries(parts)) {
-      setKey(this.state.form, this.state.presets, key, `${event.target.value}:${part}`);
+  /** The built-in set that the configuration trains on; undefined where it names a file. */
+  builtInSet() {
+    const { family, split } = readSource(this.config().prompts);
+    return split === "train" ? this.state.choices.built_in_prompts.find(({ name }) => name === family) : undefined;
+  },
+
+  /** Train and judge on some categories of a built-in set; null takes all. */
+  useBuiltIn(set, chosen) {
+    for (const [key, split] of Object.entries(SPLITS)) {
+      setKey(this.state.form, this.state.presets, key, sourceOf(set, split, chosen));
+      delete this.state.problems[key];
     }
     this.promptsChanged();
     this.touched();
+  },
+
+  chooseFamily(event) {
+    const set = this.state.choices.built_in_prompts.find(({ name }) => name === event.target.value);
+    if (set) this.useBuiltIn(set, null);
+  },
+
+  chooseCategory() {
+    const boxes = this.querySelectorAll("[data-category]:checked");
+    this.useBuiltIn(this.builtInSet(), [...boxes].map((box) => box.dataset.category));
+  },
+
+  chooseAllCategories() {
+    this.useBuiltIn(this.builtInSet(), null);
+  },
+
+  chooseNoCategory() {
+    this.useBuiltIn(this.builtInSet(), []);
   },
 
   chooseSet(event) {

@@ -1,6 +1,7 @@
 // Library: prompt sets, rewards, base models and checkpoints, each under an address of its own (?tab=…).
 
 import { loadCatalogueWords, syncControls } from "./form_fields.js";
+import { builtInActions } from "./library_built_in.js";
 import { checkpointsActions, checkpointsTab } from "./library_checkpoints.js";
 import { downloadActions } from "./library_download.js";
 import { modelsActions, modelsTab } from "./library_models.js";
@@ -78,5 +79,5 @@ class Library extends View {
   }
 }
 
-Object.assign(Library.prototype, promptSetActions, tryActions, downloadActions, modelsActions, checkpointsActions);
+Object.assign(Library.prototype, promptSetActions, builtInActions, tryActions, downloadActions, modelsActions, checkpointsActions);
 customElements.define("fg-library", Library);
