@@ -98,6 +98,7 @@ for _command in (
     pictures.compose,
     pictures.contact_sheet,
     media.download,
+    media.push,
     planning.plan,
     lists.presets,
     lists.models,

@@ -36,6 +36,7 @@ from flash_grpo.task import Task
 Kind = Literal["model", "reward"]
 KINDS: tuple[Kind, ...] = ("model", "reward")
 SOURCE = "source.json"
+HUGGING_FACE = "https://huggingface.co"
 SAFE = {".safetensors", ".json", ".txt", ".md", ".model", ".jinja"}
 """Endings of files that are data whoever loads them; `.model` is SentencePiece's vocabulary."""
 SAFE_NAMES = {"LICENSE", "LICENCE", "NOTICE", "COPYING"}
@@ -44,7 +45,7 @@ _PIECE = 2**22
 _PART = ".part"
 
 # The base of all errors of the HTTP library that the hub's client uses: it has changed between its versions.
-_HTTP_ERROR: type[Exception] = next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
+HTTP_ERROR: type[Exception] = next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Hub:
     @classmethod
     def of_environment(cls) -> Hub:
         """HF_ENDPOINT and HF_TOKEN; a token saved on this machine is not used."""
-        endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+        endpoint = os.environ.get("HF_ENDPOINT") or HUGGING_FACE
         return cls(endpoint.rstrip("/"), os.environ.get("HF_TOKEN") or None)
 
     def headers(self) -> dict[str, str]:
@@ -99,13 +100,13 @@ class Hub:
             raise InputError(self._refusal(error, repo, revision)) from error
         except OfflineModeIsEnabled as error:
             raise InputError("HF_HUB_OFFLINE forbids downloads; unset it, or copy the model by other means") from error
-        except (_HTTP_ERROR, OSError) as error:
+        except (HTTP_ERROR, OSError) as error:
             if disk_problem(error):
                 raise
             status = getattr(getattr(error, "response", None), "status_code", None)
             if status in (401, 403):
                 raise InputError(f"{self.endpoint} refuses {repo} ({status}); {self._token_advice()}") from error
-            said = f"status {status}" if status else self._without_token(error)
+            said = f"status {status}" if status else self.said(error)
             raise RuntimeError(
                 f"cannot download {repo} from {self.endpoint} ({said}); check the connection and repeat the command: "
                 "what has arrived is kept"
@@ -128,7 +129,8 @@ class Hub:
     def _token_advice(self) -> str:
         return f"{'the token in HF_TOKEN does not open it' if self.token else 'it is not public'}: {self._token()}"
 
-    def _without_token(self, error: Exception) -> str:
+    def said(self, error: Exception) -> str:
+        """The first line of an error, without the token."""
         lines = str(error).strip().splitlines()
         said = lines[0] if lines else type(error).__name__
         return said.replace(self.token, "***") if self.token else said

@@ -72,7 +72,9 @@ def appearing(target: Path) -> Iterator[Path]:
 def write_record(folder: Path, facts: Mapping[str, str]) -> None:
     """Write export.json: what the export is, and size and SHA-256 of every file in it; and SHA256SUMS of all."""
     files: dict[str, dict[str, Any]] = {
-        name: {"size": file.stat().st_size, "sha256": file_hash(file)} for name, file in _files(folder).items()
+        name: {"size": file.stat().st_size, "sha256": file_hash(file)}
+        for name, file in _files(folder).items()
+        if name not in (RECORD, SUMS)
     }
     content = {"format_version": FORMAT_VERSION, "metadata": dict(facts), "files": files}
     write_atomic(folder / RECORD, json.dumps(content, indent=1))

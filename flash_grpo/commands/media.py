@@ -1,4 +1,4 @@
-"""Commands that make, judge and fetch files: render, score, normalise, download."""
+"""Commands that make, judge, fetch and send files: render, score, normalise, download, push."""
 
 from __future__ import annotations
 
@@ -126,6 +126,26 @@ def download(
 
         fetch(repo, output, task, kind, revision, announce)
     print(f"downloaded to {output}")
+
+
+def push(
+    export: Annotated[Path, typer.Argument(metavar="EXPORT", help="Folder that `export` wrote.")],
+    repo: Annotated[str, typer.Option("--repo", metavar="OWNER/NAME", help="Repository on the hub.")],
+    private: Annotated[
+        bool, typer.Option("--private/--public", help="Who sees a repository that is made for it.")
+    ] = True,
+    report: Report = None,
+) -> None:
+    """Send an export with its model card to a Hugging Face hub, verified before and after.
+
+    The hub is HF_ENDPOINT; HF_TOKEN holds a token that may write. Repeat the command to go on after a broken
+    connection. Tested against a local hub server.
+    """
+    with working(report) as task:
+        with task.at_once():
+            from flash_grpo.push import push as send
+        result = send(export, repo, task, private)
+    print(f"sent {len(result['files'])} files to {result['url']} ({'private' if result['private'] else 'public'})")
 
 
 def _table(videos: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
