@@ -65,6 +65,13 @@ class _Prompts:
     overrides: dict[str, Any] = field(default_factory=dict)
     files: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
+    def without(self, overrides: Mapping[str, Any]) -> _Prompts:
+        """These prompts beside what `overrides` say of validation and held-out ones, which goes first."""
+        if "prompts" in overrides and self.overrides:
+            raise InputError("prompts came twice, as `prompts` and in `overrides`; give them once")
+        kept = {key: file for key, file in self.overrides.items() if key not in overrides}
+        return _Prompts(kept, {file: lines for file, lines in self.files.items() if file in kept.values()})
+
 
 def parse_ask(values: Mapping[str, Any]) -> AnyAsk:
     """Check a request; InputError with one sentence per problem."""
@@ -138,9 +145,9 @@ def _alignment(session: Session, workspace: Workspace, actor: Actor, ask: Alignm
         if "rewards" in overrides:
             raise InputError("rewards came twice, as `rewards` and in `overrides`; give them once")
         overrides["rewards"] = dict(ask.rewards)
-    own = _own_prompts(session, actor, ask)
-    if twice := sorted(own.overrides.keys() & overrides.keys()):
-        raise InputError(f"{', '.join(twice)} came twice, by `prompts` and in `overrides`; give them once")
+    if ask.heldout and overrides.keys() >= {"validation_prompts", "heldout_prompts"}:
+        raise InputError("heldout came twice, as `heldout` and in `overrides`; give it once")
+    own = _own_prompts(session, actor, ask).without(overrides)
     base = preset_config(ask.preset)
     config = build_config(ask.preset, {**overrides, **own.overrides})
     config = _checked(session, workspace, actor, config, str(base["model"]), own.files)
@@ -262,4 +269,6 @@ def _asked_now(asked: Mapping[str, Any], overrides: Mapping[str, Any], changed: 
         found |= {"rewards": None, "overrides": {**kept, "rewards": dict(changed.rewards)}}
     if "prompts" in heads:
         found |= {"prompts": None, "heldout": None}
+    if found["overrides"].keys() >= {"validation_prompts", "heldout_prompts"}:
+        found["heldout"] = None
     return found

@@ -115,6 +115,9 @@ class JobService:
                 raise IllegalTransition(
                     job.state, wish, "its run folder was removed, and its checkpoints with it: clone it to start anew"
                 )
+            if job.budget is not None and job.device_seconds >= job.budget * 60:
+                used = f"{job.device_seconds / 60:.4g} device-minutes of its budget of {job.budget:g} are used"
+                raise IllegalTransition(job.state, wish, f"{used}: raise its budget above that first")
             fresh = {"not_before": None, "retries": 0, "ended": None, "announced": False}
             message = f"{actor.name} asked to {wish}"
             job = move(session, job_id, "queued", message, wish=wish, origins=origins, user_id=actor.user_id, **fresh)

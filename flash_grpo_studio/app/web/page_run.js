@@ -9,6 +9,7 @@ import "./run_overview.js";
 import "./run_samples.js";
 import { address, asked, follow, link } from "./page_url.js";
 import { Curves } from "./run_curves.js";
+import { budgetForm } from "./run_budget.js";
 import { header } from "./run_header.js";
 import { tab, TABS } from "./run_url.js";
 import { ENDED } from "./run_words.js";
@@ -75,7 +76,7 @@ class Run extends View {
     const live = html`<div class="fg-hidden" role="status" aria-live="polite" id="fg-announce" data-key="live">${announced}</div>`;
     if (gone) return html`${live} ${goneText(gone, this.jobId)}`;
     if (!job) return html`${live}<h1>${t("page.run")}</h1><p class="fg-muted">${t("run.loading")}</p>${errorBox(error)}`;
-    return html`${live} ${errorBox(error)} ${header(job, this.state)} ${errorBox(this.state.problem)} ${tabs(job)} ${panel(job)}`;
+    return html`${live} ${errorBox(error)} ${header(job, this.state)} ${budgetForm(job)} ${errorBox(this.state.problem)} ${tabs(job)} ${panel(job)}`;
   }
 
   rendered() {
@@ -121,6 +122,17 @@ class Run extends View {
     if (!job) return;
     this.set({ job: { ...this.state.job, name: job.name } });
     this.keepName();
+  }
+
+  /** A larger budget, then on; an empty field takes the limit away. */
+  async raiseBudget(event, form) {
+    const budget = form.elements.budget.value.trim() === "" ? null : Number(form.elements.budget.value);
+    const more = async () => {
+      await api.patch(`/jobs/${this.jobId}`, { budget });
+      return api.post(`/jobs/${this.jobId}/${form.dataset.action}`);
+    };
+    const job = await this.act(more, form.querySelector("button"));
+    if (job) this.#show({ ...this.state.job, ...job });
   }
 
   ask(event, button) {

@@ -1,13 +1,12 @@
 // <fg-run-config>: the exact configuration, and how it differs from another run's.
 
+import "./run_choose.js";
 import { api } from "./api.js";
 import { Panel } from "./run_panel.js";
 import { asked, go } from "./page_url.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox } from "./view.js";
-
-const OTHERS = 200;
 
 /** Keys whose values differ, as [key, this one's, the other's]; objects are compared key by key. */
 export function differences(one, other, prefix = "") {
@@ -29,7 +28,13 @@ function shown(value) {
 }
 
 class Config extends Panel {
-  state = { config: null, others: [], other: null };
+  state = { config: null, other: null };
+
+  async start() {
+    const chosen = (event) => go({ with: event.detail });
+    this.addEventListener("fg-run", chosen);
+    this.onStop(() => this.removeEventListener("fg-run", chosen));
+  }
 
   asks() {
     return asked("with");
@@ -37,27 +42,22 @@ class Config extends Panel {
 
   async load() {
     const { id } = this.job;
-    if (!this.state.config) {
-      const [config, jobs] = await Promise.all([
-        api.get(`/jobs/${id}/config`),
-        api.get(`/jobs?kind=alignment&limit=${OTHERS}`),
-      ]);
-      this.set({ config, others: jobs.jobs.filter((job) => job.id !== id) });
-    }
+    if (!this.state.config) this.set({ config: await api.get(`/jobs/${id}/config`) });
     const other = asked("with");
     if (other === (this.state.other?.id ?? "")) return;
     this.set({ other: null });
-    if (other) this.set({ other: { id: other, ...(await api.get(`/jobs/${encodeURIComponent(other)}/config`)) } });
+    if (!other) return;
+    const address = `/jobs/${encodeURIComponent(other)}`;
+    const [{ config }, { name }] = await Promise.all([api.get(`${address}/config`), api.get(address)]);
+    this.set({ other: { id: other, config, name } });
   }
 
   render() {
-    const { config, others, other, error } = this.state;
+    const { config, other, error } = this.state;
     if (!config) return html`${errorBox(error)}<p class="fg-muted">${t("run.loading")}</p>`;
-    const options = others.map((job) => html`<option value="${job.id}" ${job.id === asked("with") ? html`selected` : ""}>${job.name} · ${job.id.slice(0, 6)}</option>`);
     return html`<div class="fg-stack">${errorBox(error)}
       <section data-key="difference"><h2>${t("run.difference")}</h2>
-        <label class="fg-field"><span>${t("run.compare_with")}</span><select id="fg-with" data-on="change:with">
-          <option value="">${t(others.length ? "run.choose_run" : "run.no_other_run")}</option>${options}</select></label>
+        <fg-choose-run data-own data-key="with" label="${t("run.compare_with")}" except="${this.job.id}" value="${asked("with")}"></fg-choose-run>
         ${other ? this.#difference(other) : ""}</section>
       <section data-key="config"><h2>${t("run.exact_config")}</h2><p class="fg-small">${t("run.config_use")}</p>
         <p><button class="fg-button" data-on="click:copy">${t("run.copy_config")}</button>
@@ -68,15 +68,10 @@ class Config extends Panel {
   #difference(other) {
     const rows = differences(this.state.config.config, other.config);
     if (!rows.length) return html`<p id="fg-same">${t("run.same_config")}</p>`;
-    const name = this.state.others.find((job) => job.id === other.id)?.name ?? other.id;
     return html`<div class="fg-table-box" tabindex="0" role="region" aria-label="${t("run.difference")}"><table id="fg-difference"><thead><tr>
-      <th scope="col">${t("run.key")}</th><th scope="col">${this.job.name}</th><th scope="col"><a href="/run?id=${other.id}&tab=config">${name}</a></th></tr></thead>
+      <th scope="col">${t("run.key")}</th><th scope="col">${this.job.name}</th><th scope="col"><a href="/run?id=${other.id}&tab=config">${other.name}</a></th></tr></thead>
       <tbody>${rows.map(([key, left, right]) => html`<tr data-key="${key}"><th scope="row"><code>${key}</code></th><td>${shown(left)}</td>
         <td>${shown(right)}</td></tr>`)}</tbody></table></div>`;
-  }
-
-  with(event) {
-    go({ with: event.target.value });
   }
 
   async copy() {

@@ -11,7 +11,8 @@ from flash_grpo.errors import InputError
 from flash_grpo_studio.app.jobs import attempts
 from flash_grpo_studio.app.jobs.access import Actor, Forbidden
 from flash_grpo_studio.app.jobs.change import IllegalTransition, NotFound, move
-from flash_grpo_studio.app.jobs.states import STATES, TRANSITIONS
+from flash_grpo_studio.app.jobs.prepare import PROMPT_KEYS
+from flash_grpo_studio.app.jobs.states import STATES, TRANSITIONS, State
 from flash_grpo_studio.app.store.tables import Job, PromptSet
 from tests.studio import Parts
 
@@ -54,6 +55,7 @@ def test_one_idempotency_key_makes_one_job_also_for_clients_at_once(parts: Parts
         ({"rewards": {"sharpnes": 1.0}}, "did you mean 'sharpness'"),
         ({"rewards": {"sharpness": 1.0}, "overrides": {"rewards": {"flicker": 1.0}}}, "twice"),
         ({"prompts": ["a"], "overrides": {"prompts": "pocket:train"}}, "twice"),
+        ({"prompts": ["a"], "heldout": ["b"], "overrides": dict.fromkeys(PROMPT_KEYS[1:], "pocket:train")}, "twice"),
         ({"devices": 3}, "does not divide"),
         ({"machines": 2}, "machines 1"),
         ({"devices": 0}, "devices"),
@@ -125,6 +127,28 @@ def test_the_way_of_a_job_through_pause_and_resume(parts: Parts) -> None:
     assert parts.states(job.id) == [
         "queued", "starting", "running", "pausing", "paused", "queued", "paused", "cancelled",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("state", "again"), [("paused", "resume"), ("cancelled", "resume"), ("failed", "retry")])
+def test_with_its_budget_spent_a_job_goes_on_only_with_a_larger_one(parts: Parts, state: State, again: str) -> None:
+    job = parts.submit(budget=2.0)
+    with parts.store.writing() as session:
+        row = session.get_one(Job, job.id)
+        row.state, row.device_seconds = state, 121.0
+    action = getattr(parts.service, again)
+    with pytest.raises(IllegalTransition, match="2.017 device-minutes of its budget of 2 are used: raise its budget"):
+        action(parts.ann, job.id)
+    assert parts.job(job.id).state == state
+    parts.service.edit(parts.ann, job.id, {"budget": 2.01})
+    with pytest.raises(IllegalTransition, match="of its budget of 2.01"):
+        action(parts.ann, job.id)
+    parts.service.edit(parts.ann, job.id, {"budget": 3.0})
+    assert action(parts.ann, job.id).state == "queued"
+    unlimited = parts.submit()
+    with parts.store.writing() as session:
+        row = session.get_one(Job, unlimited.id)
+        row.state, row.device_seconds = state, 1e9
+    assert action(parts.ann, unlimited.id).state == "queued", "a job without a budget has no end of it"
 
 
 LEGAL = {
@@ -200,6 +224,24 @@ def test_a_job_whose_prompts_or_rewards_were_edited_can_be_cloned(parts: Parts) 
     config = parts.service.clone(parts.ann, job.id, {})[0].spec["config"]
     assert config == parts.job(job.id).spec["config"]
     assert config["rewards"] == {"colorfulness": 1.0, "sharpness": 0.25, "flicker": 2.0}
+
+
+VALIDATION, HELDOUT = "validation_prompts", "heldout_prompts"
+
+
+@pytest.mark.parametrize("edits", [[{VALIDATION}], [{HELDOUT}], [{VALIDATION, HELDOUT}], [{VALIDATION}, {HELDOUT}]])
+def test_a_clone_of_a_job_with_own_prompts_has_its_edited_splits(parts: Parts, edits: list[set[str]]) -> None:
+    job = parts.submit(prompts=["a red ball"], heldout=[f"ball {number}" for number in range(8)])
+    for keys in edits:
+        parts.service.edit(parts.ann, job.id, {"overrides": dict.fromkeys(keys, "pocket-single:train")})
+    edited = set().union(*edits)
+    before, after = parts.job(job.id).spec, parts.service.clone(parts.ann, job.id, {})[0].spec
+    assert after["config"] == before["config"]
+    assert [after["config"][key] for key in edited] == ["pocket-single:train"] * len(edited)
+    used = {after["config"][key] for key in PROMPT_KEYS} & before["files"].keys()
+    assert after["files"] == {name: before["files"][name] for name in used}, (
+        "the files its configuration names, no others"
+    )
 
 
 def test_an_edit_must_still_divide_among_the_devices(parts: Parts) -> None:

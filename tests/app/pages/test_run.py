@@ -215,7 +215,8 @@ def test_configuration_difference_and_files(served: Served, studio_page: StudioP
     (seed.folder / "run" / "config.yaml").write_text("seed: 0\n", encoding="utf-8")
     page = studio_page.open(f"{seed.url}&tab=config", wait="#fg-config")
     assert "learning_rate:" in page.locator("#fg-config").inner_text()
-    page.locator("#fg-with").select_option(other.id)
+    page.locator("#fg-choose-run").click()
+    page.get_by_role("option", name="other").click()
     page.wait_for_selector("#fg-difference")
     rows = page.locator("#fg-difference tbody tr").all_inner_texts()
     found = {row.split("\t")[0].strip(): row.split("\t")[1:] for row in rows}
