@@ -44,10 +44,16 @@ class Downloads extends View {
         }<button class="fg-button">${t("compare.make_sheet")}</button></div> ${this.#made("contact_sheet")}</form></div>`;
   }
 
+  /** What a job is made of: one that was begun for another pair or other sides is not shown beside this one. */
+  #subject(kind) {
+    const { before, after, pair } = this.shown;
+    return [before, after, kind === "composition" && pair.key].join(" ");
+  }
+
   /** The job that makes it, then the file. */
   #made(kind) {
-    const { job, file } = this.state[kind] ?? {};
-    if (!job) return "";
+    const { job, file, subject } = this.state[kind] ?? {};
+    if (!job || subject !== this.#subject(kind)) return "";
     if (!file) return jobLine(job, cancelButton(job));
     return html`<p data-key="file"><a class="fg-button fg-primary" href="${file.url}" download="${file.name}">
       ${t("compare.download", { name: file.name, size: bytes(file.bytes) })}</a></p>`;
@@ -80,20 +86,18 @@ class Downloads extends View {
   }
 
   async #make(kind, form, ask) {
-    const present = this.state[kind]?.job;
-    if (present && !isOver(present)) return;
+    const subject = this.#subject(kind);
+    const present = this.state[kind];
+    if (present?.subject === subject && !isOver(present.job)) return;
     const job = await this.act(() => api.post("/jobs", { kind, ...ask }), form.querySelector("button:not([type])"));
     if (!job) return;
-    this.set({ [kind]: { job } });
-    watchJob(
-      this,
-      job.id,
-      (now) => this.set({ [kind]: { job: now } }),
-      (now) => this.act(async () => {
-        const { files } = await api.get(`/jobs/${now.id}/files`);
-        this.set({ [kind]: { job: now, file: files.find((file) => file.kind === kind) } });
-      }),
-    );
+    this.set({ [kind]: { job, subject } });
+    const tell = (now, file) => this.state[kind].job.id === now.id && this.set({ [kind]: { job: now, subject, file } });
+    const done = (now) => this.act(async () => {
+      const { files } = await api.get(`/jobs/${now.id}/files`);
+      tell(now, files.find((file) => file.kind === kind));
+    });
+    watchJob(this, job.id, (now) => tell(now), done);
   }
 
   unpick() {

@@ -46,7 +46,8 @@ class Export extends View {
     const [job, { files }, { ask }] = await Promise.all([api.get(`/jobs/${id}`), api.get(`/jobs/${id}/files`), api.get(`/jobs/${id}/spec`)]);
     const exported = files.filter((file) => file.kind === "export");
     const card = exported.find((file) => file.name === CARD);
-    const text = card ? await (await fetch(card.url)).text() : "";
+    const answer = card && (await fetch(card.url));
+    const text = answer?.ok ? await answer.text() : "";
     this.set({ chosen: id, made: { job, files: exported, card: text, format: ask.format } });
   }
 

@@ -79,10 +79,10 @@ class Compare extends View {
       await this.#fetchFirst(pages);
       if (this.wanted !== pages) return;
       pages.query.reward ||= pages.comparison.reward ?? "";
-      this.set({ pages, gone: "", error: null, empty: false });
+      this.set({ pages, gone: "", error: null, empty: false, offer: null });
       this.querySelector("fg-choose-sides")?.take(pages.query.before, pages.query.after);
       await this.#arriveAtPair();
-      this.set({ offer: pages.total ? null : await missingOffer(pages.query) });
+      if (isBare(pages)) this.set({ offer: await missingOffer(pages.query) });
     } catch (error) {
       if (this.wanted === pages) this.#failed(error);
     }
@@ -110,7 +110,9 @@ class Compare extends View {
       this.set({ place: pair.place ?? -1, pair });
     });
     // A pair that is gone since: the first one is there instead.
-    if (this.state.error?.status === 404) this.set({ error: null, place: 0, pair: pages.at(0) ?? null, said: t("compare.pair_gone") });
+    if (this.state.error?.status !== 404) return;
+    this.set({ error: null, said: t("compare.pair_gone") });
+    go({ pair: null, frame: null }, { step: false });
   }
 
   /** Whether there is more by now, or nothing any more. */
@@ -119,7 +121,9 @@ class Compare extends View {
     if (!pages) return;
     try {
       const count = await pages.count();
-      if (pages === this.wanted && count !== pages.total) await this.#load(new PairPages(pages.query));
+      if (pages !== this.wanted || count === pages.total) return;
+      if (this.state.pair) go({ pair: this.state.pair.key }, { step: false }); // the one that is looked at stays
+      await Promise.all([this.#load(new PairPages(pages.query)), this.querySelector("fg-choose-sides")?.refresh()]);
     } catch (error) {
       if (error.status !== 404) throw error;
       this.#failed(error);
@@ -160,9 +164,9 @@ class Compare extends View {
   #found(pages) {
     const { query, comparison, total } = pages;
     const twice = query.before === query.after ? html`<p class="fg-notice">${t("compare.twice")}</p>` : "";
-    const none = !total && !query.search;
+    const none = isBare(pages);
     return html`${twice}
-      <div class="fg-compare" data-key="compare" ${none ? html`hidden` : ""}>${this.#main()} ${this.#side(query, comparison)}</div>
+      ${none ? "" : html`<div class="fg-compare" data-key="compare">${this.#main()} ${this.#side(query, comparison)}</div>`}
       ${none ? html`<section class="fg-card fg-empty" data-key="none"><h2>${t("compare.none_title")}</h2><p>${t("compare.none_text")}</p></section>` : ""}
       ${total ? html`<section data-key="summary" aria-labelledby="fg-summary"><h2 id="fg-summary">${t("compare.summary")}</h2>${summary(comparison)}</section>` : ""}
       <section class="fg-card" data-key="render" aria-labelledby="fg-render"><h2 id="fg-render">${t("compare.render_title")}</h2>
@@ -212,21 +216,21 @@ class Compare extends View {
     if (!pages) return;
     const { before, after, reward, sort, search } = pages.query;
     this.querySelector("fg-choose-sides").take(before, after);
-    this.querySelector("fg-compare-list").take(pages, place, pair?.key);
+    this.querySelector("fg-compare-list")?.take(pages, place, pair?.key);
     this.querySelector("fg-compare-render").take(pages.comparison, this.state.offer);
     const labels = sideLabels(pages.comparison.before, pages.comparison.after);
     this.querySelector("fg-compare-downloads")?.take({ pair, labels, before, after, picked, pages });
     for (const [id, value] of [["fg-reward", reward], ["fg-sort", sort], ["fg-search", search]]) {
       const control = this.querySelector(`#${id}`);
-      if (control !== document.activeElement || control.localName === "select") control.value = value;
+      if (control && (control !== document.activeElement || control.localName === "select")) control.value = value;
     }
-    if (pair && pair !== this.played) this.#play(pair, labels, pages.comparison);
+    const player = this.querySelector("fg-player");
+    if (pair && player && (pair !== this.played || player !== this.player)) this.#play(player, pair, labels, pages.comparison);
   }
 
-  #play(pair, labels, comparison) {
-    const player = this.querySelector("fg-player");
-    if (!this.played) speak(player);
-    this.played = pair;
+  #play(player, pair, labels, comparison) {
+    if (player !== this.player) speak(player);
+    Object.assign(this, { player, played: pair });
     showPair(player, pair, labels, comparison);
     this.#moments.restore(player);
     document.title = `${pair.prompt.slice(0, 60)} · ${t("page.compare")} · Flash-GRPO`;
@@ -292,6 +296,11 @@ class Compare extends View {
     go({ sort: "newest", search: null, pair: made?.key ?? null, frame: null }, { step: false });
     await this.#arrive();
   }
+}
+
+/** Whether the two sides share nothing at all. */
+function isBare(pages) {
+  return !pages.total && !pages.query.search;
 }
 
 function sortAsked() {

@@ -204,6 +204,7 @@ class Vote extends View {
     if (!done) return;
     if (choice === "skip") return this.next();
     this.focusNext = true;
+    if (this.querySelector("[data-key=results]").open) this.#loadResults();
     this.set({ choice, said: t(`vote.chose.${choice}`) });
   }
 
