@@ -41,19 +41,28 @@ class NotNeutral(Exception):
 class Neutral:
     """What is served in the place of some of a file's bytes, and what its video is.
 
-    patches: (offset, bytes), in order. look: the bytes that decide how large and how turned it is shown.
+    patches: (offset, bytes), in order. look: the bytes that decide how large and how turned it is shown. stamp: by
+    which another file under the same name is told from it.
     """
 
     size: int
+    stamp: tuple[int, ...]
     patches: tuple[tuple[int, bytes], ...]
     frames: int
     fps: Fraction
     look: bytes
 
 
+def stamp(handle: int) -> tuple[int, ...]:
+    """What no two files under one name share, be it one written over the other."""
+    facts = os.fstat(handle)
+    return facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size
+
+
 def neutral(handle: int) -> Neutral:
     """Of an open file; NotNeutral says what is wrong with it."""
-    size = os.fstat(handle).st_size
+    known = stamp(handle)
+    size = known[-1]
     if size > MOST_BYTES:
         raise NotNeutral(f"the video has more than {MOST_BYTES // 2**20} MiB")
     patches: list[tuple[int, bytes]] = []
@@ -78,7 +87,7 @@ def neutral(handle: int) -> Neutral:
         raise NotNeutral("the video has no index or no frames")
     track = _Track(index[1])
     patches += [(index[0], bytes(track.data)), *_units(handle, track, media)]
-    return Neutral(size, tuple(sorted(patches)), track.frames, track.fps, track.look)
+    return Neutral(size, known, tuple(sorted(patches)), track.frames, track.fps, track.look)
 
 
 def _name(kind: bytes) -> str:

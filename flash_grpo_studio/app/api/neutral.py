@@ -11,6 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.datastructures import Headers
 
 from flash_grpo.errors import InputError
-from flash_grpo_studio.app.api.boxes import Neutral, NotNeutral, neutral
+from flash_grpo_studio.app.api.boxes import Neutral, NotNeutral, neutral, stamp
 from flash_grpo_studio.app.api.errors import Refused, problem, problems
 from flash_grpo_studio.app.api.serving import POLICY
 from flash_grpo_studio.app.jobs.change import NotFound
@@ -81,8 +82,7 @@ class Neutrals:
             os.close(handle)
 
     def _of(self, handle: int, path: Path) -> Neutral:
-        facts = os.fstat(handle)
-        name = (str(path), facts.st_ino, facts.st_mtime_ns, facts.st_size)
+        name = (str(path), *stamp(handle))
         with self._lock:
             known = self._kept.get(name)
         if known is None:
@@ -122,8 +122,11 @@ def send(request: Request, path: Path, shown: Neutral, length: int) -> Response:
         file = path.open("rb", buffering=0)
     except OSError as error:
         raise NotFound("the video is no longer there") from error
+    if stamp(file.fileno()) != shown.stamp:
+        file.close()
+        raise NotFound("the video was written anew at this moment; ask again")
     headers["Content-Length"] = str(last - first + 1)
-    return StreamingResponse(_body(file, shown, length, first, last + 1), status, headers, media_type="video/mp4")
+    return StreamingResponse(content(file, shown, length, first, last + 1), status, headers, media_type="video/mp4")
 
 
 def _part(headers: Headers, length: int) -> tuple[int, int] | None:
@@ -137,7 +140,7 @@ def _part(headers: Headers, length: int) -> tuple[int, int] | None:
     return int(start), min(int(end) if end else length - 1, length - 1)
 
 
-def _body(file: Any, shown: Neutral, length: int, start: int, end: int) -> Iterator[bytes]:
+def content(file: FileIO, shown: Neutral, length: int, start: int, end: int) -> Iterator[bytes]:
     """Bytes `start` to `end` of the neutral file: its own, the patches over them, and free space behind."""
     tail = struct.pack(">I4s", length - shown.size, b"free")
     patches = (*shown.patches, (shown.size, tail))

@@ -12,10 +12,12 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from fastapi import Request
 
 from flash_grpo.video import read_mp4, write_mp4
 from flash_grpo_studio.app.api.boxes import Neutral, NotNeutral, neutral
-from flash_grpo_studio.app.api.neutral import _body
+from flash_grpo_studio.app.api.neutral import content, send
+from flash_grpo_studio.app.jobs.change import NotFound
 
 FRAMES = np.random.default_rng(0).integers(0, 255, (9, 32, 48, 3)).astype(np.uint8)
 
@@ -37,7 +39,7 @@ def look(path: Path) -> Neutral:
 
 def shown(path: Path, length: int) -> bytes:
     with path.open("rb", buffering=0) as file:
-        return b"".join(_body(file, look(path), length, 0, length))
+        return b"".join(content(file, look(path), length, 0, length))
 
 
 def labelled(clip: Path, path: Path, title: str) -> Path:
@@ -98,7 +100,7 @@ def test_a_part_is_a_part_of_the_whole(clip: Path) -> None:
         start = choose.randrange(length)
         end = choose.randrange(start, length) + 1
         with clip.open("rb", buffering=0) as file:
-            assert b"".join(_body(file, look(clip), length, start, end)) == whole[start:end]
+            assert b"".join(content(file, look(clip), length, start, end)) == whole[start:end]
 
 
 def edited(change: Callable[[bytearray], bytes | bytearray | None]) -> Callable[[bytes], bytes]:
@@ -184,3 +186,12 @@ def test_no_change_of_a_file_does_harm(clip: Path) -> None:
         else:
             assert sum(len(patch) for _, patch in facts.patches) < len(original)
     assert 80 < refused < 780
+
+
+def test_a_file_that_was_written_anew_is_not_sent_by_what_was_known_of_the_old_one(clip: Path) -> None:
+    request = Request({"type": "http", "headers": []})
+    known = look(clip)
+    assert send(request, clip, known, known.size + 1024).status_code == 200
+    write_mp4(clip, FRAMES[::-1], 8.0)
+    with pytest.raises(NotFound, match="anew"):
+        send(request, clip, known, known.size + 1024)
