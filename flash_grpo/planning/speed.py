@@ -25,8 +25,8 @@ CPU_CORE = 0.03
 """Assumed speed of a CPU core in TFLOP/s."""
 
 
-Basis = Literal["assumed", "given", "measured", "earlier run"]
-SURE: Mapping[Basis, float] = {"assumed": 3.0, "given": 1.5, "measured": 1.5, "earlier run": 1.25}
+Basis = Literal["assumed", "given", "measured", "earlier"]
+SURE: Mapping[Basis, float] = {"assumed": 3.0, "given": 1.5, "measured": 1.5, "earlier": 1.25}
 """By how much a run may be faster or slower than planned, as a factor, by what its speed rests on."""
 
 

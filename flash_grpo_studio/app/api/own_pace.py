@@ -49,7 +49,7 @@ class OwnPace:
         networks = then.duration.per_update - then.duration.update["reward"]
         reached = UNIT.denoiser * networks / self.seconds
         source = f"measured: {self.seconds:.3g} s for an update of the run {self.run!r}"
-        return replace(UNIT, denoiser=reached, decoder=reached, source=source, basis="earlier run")
+        return replace(UNIT, denoiser=reached, decoder=reached, source=source, basis="earlier")
 
 
 def own_paces(session: Session, actor: Actor, preset: str, devices: int) -> list[OwnPace]:

@@ -25,7 +25,7 @@ class Page:
 _RUNNING = "state=running&state=starting&state=pausing&state=cancelling"
 _FOR_NEW = (
     *("/presets", "/models", "/base-models", "/rewards", "/choices", "/schema"),
-    *("/prompt-sets?limit=500", "/workers"),
+    *("/prompt-sets?limit=500", "/workers", "/price"),
 )
 PAGES = (
     Page("home", "/", "fg-home", (f"/jobs?{_RUNNING}&sort=-created&limit=6", "/workers", "/leases")),

@@ -19,7 +19,7 @@ export const fieldsActions = {
     const { form, presets, problems } = this.state;
     const key = control.dataset.field;
     delete problems[key];
-    if (this.isJobField(key)) form[key] = control.value;
+    if (this.isJobField(key)) form[key] = this.jobText(key, control.value);
     else {
       const found = read(this.field(key), control.value);
       if ("problem" in found) form.raw[key] = control.value;
@@ -46,11 +46,11 @@ export const fieldsActions = {
   },
 
   resetField(event, button) {
-    const { form, presets, problems, cloneOf } = this.state;
+    const { form, presets, problems } = this.state;
     const key = button.dataset.field;
     delete form.raw[key];
     delete problems[key];
-    if (this.isJobField(key)) form[key] = (cloneOf?.asked ?? this.state.origin)[key];
+    if (this.isJobField(key)) form[key] = this.usualJobValue(key);
     else setKey(form, presets, key, this.baseline()[key]);
     this.touched();
     queueMicrotask(() => this.querySelector(`#field-${key}`)?.focus()); // once it shows the value set back

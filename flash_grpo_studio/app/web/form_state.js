@@ -26,6 +26,7 @@ export function freshForm(preset = "") {
     name: "",
     devices: "1",
     budget: "",
+    budgetUnit: "minutes",
     shared: false,
     priority: "0",
     max_retries: "3",

@@ -52,6 +52,38 @@ export function duration(seconds) {
   return t("time.days", { n: Math.floor(rest / 86400), h: Math.floor((rest % 86400) / 3600) });
 }
 
+// Up to so many seconds a range is told in this unit of so many seconds, in such steps.
+const SPANS = [
+  [90, "seconds", 1, 5], [1200, "minutes", 60, 1], [5400, "minutes", 60, 5],
+  [36000, "hours", 3600, 0.5], [172800, "hours", 3600, 1], [Infinity, "days", 86400, 0.5],
+];
+
+/** A range of seconds, no finer than it is known: `12–15 min`. As `span` in flash_grpo/console.py. */
+export function timeSpan({ low, high }) {
+  const [, unit, size, step] = SPANS.find(([limit]) => high < limit);
+  const [first, last] = [low, Math.max(high, step * size)].map((value) => Math.round(value / size / step) * step);
+  return t(`time.span.${unit}`, { span: first < last ? `${number(first)}–${number(last)}` : number(last) });
+}
+
+function amount(value, digits) {
+  return new Intl.NumberFormat(locale(), { minimumFractionDigits: digits, maximumFractionDigits: digits }).format(value);
+}
+
+/** An amount of money with the label of its currency. */
+export function money(value, currency) {
+  if (value > 0 && value < 0.005) return `< ${money(0.01, currency)}`;
+  return `${amount(value, value < 100 ? 2 : 0)} ${currency}`;
+}
+
+/** A range of money, no finer than it is known. */
+export function moneySpan({ low, high }, currency) {
+  const step = Math.max(0.01, 10 ** (Math.floor(Math.log10(high)) - 1));
+  const [first, last] = [low, high].map((value) => Math.round(value / step) * step);
+  if (first >= last) return money(high, currency);
+  const digits = step < 1 ? 2 : 0;
+  return `${amount(first, digits)}–${amount(last, digits)} ${currency}`;
+}
+
 export function moment(unixSeconds) {
   if (!unixSeconds) return "–";
   const options = { dateStyle: "medium", timeStyle: "short" };

@@ -53,7 +53,7 @@ export const checkActions = {
 
   async plan(ask, current) {
     try {
-      const found = await api.post("/plan", { ...ask, ...this.planTarget() });
+      const found = await api.post("/plan", { ...ask, ...this.planTarget(), own: !this.state.form.planFor });
       if (current()) this.set({ plan: found, planError: null });
     } catch (error) {
       if (!current()) return;

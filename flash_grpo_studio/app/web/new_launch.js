@@ -2,8 +2,9 @@
 
 import { api, ApiError } from "./api.js";
 import { dropDraft, PROMPT_KEYS } from "./form_state.js";
-import { bytes, duration } from "./format.js";
+import { bytes } from "./format.js";
 import { problemsOf } from "./new_check.js";
+import { plannedPrice, plannedTime } from "./new_estimate.js";
 import { goalTitle } from "./new_goal.js";
 import { rewardTitle } from "./new_rewards.js";
 import { html } from "./template.js";
@@ -26,18 +27,19 @@ export function launchPanel(page, place) {
   </div>`;
 }
 
-/** Time, memory and disk in one line; or why there is no plan. */
+/** Time, price, memory and disk in one line; or why there is no plan. */
 function verdict(page) {
   const { plan, planError } = page.state;
   if (planError) return html`<p class="fg-notice">${planError.message} ${planError.whatToDo}</p>`;
   if (!plan) return null;
-  const { time, memory, disk } = plan.plan;
+  const { memory, disk } = plan.plan;
   const fits = page.needsGpu()
     ? html`<li class="fg-warned">⚠ ${t("new.plan.no_gpu")}</li>`
     : memory.fits === null ? null : memory.fits
     ? html`<li class="fg-good">✓ ${t("new.plan.fits")}</li>`
     : html`<li class="fg-bad"><strong>✗ ${t("new.plan.does_not_fit")}</strong> <a href="#step-review">${t("new.plan.what_to_change")}</a></li>`;
-  return html`<ul class="fg-verdict${page.stale ? " fg-stale" : ""}"><li>${time ? t("new.plan.about", { time: duration(time.total_seconds) }) : t("new.plan.no_time")}</li>
+  return html`<ul class="fg-verdict${page.stale ? " fg-stale" : ""}"><li>${plannedTime(plan) ?? t("new.plan.no_time")}</li>
+    ${plan.price ? html`<li>${plannedPrice(plan)}</li>` : null}
     <li>${t("new.plan.memory_short", { memory: bytes(memory.peak_gb * 1e9) })}</li>
     <li>${t("new.plan.disk_short", { disk: bytes(disk.most_gb * 1e9) })}</li>${fits}</ul>`;
 }

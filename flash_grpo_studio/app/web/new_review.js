@@ -1,6 +1,7 @@
 // The review of a new run: what it needs and spends, what to change where it does not fit, and how to run it elsewhere.
 
 import { bytes, duration, number, percent } from "./format.js";
+import { plannedPrice, plannedTime, setRateLink } from "./new_estimate.js";
 import { launchPanel } from "./new_launch.js";
 import { section } from "./new_goal.js";
 import { html } from "./template.js";
@@ -10,7 +11,7 @@ export function reviewSection(page) {
   const { plan, planError } = page.state;
   return section("review", 7, html`
     <div data-key="fit" id="new-fit" tabindex="-1">${plan ? fit(page, plan) : null}</div>
-    ${plan ? html`${table(plan.plan)} ${warnings(page, plan.plan)}` : html`<p class="fg-muted">${planError ? planError.message : t("new.review.waiting")}</p>`}
+    ${plan ? html`${table(page, plan)} ${warnings(page, plan.plan)}` : html`<p class="fg-muted">${planError ? planError.message : t("new.review.waiting")}</p>`}
     ${plan ? elsewhere(plan) : null} ${files(page)} ${launchPanel(page, "bottom")}`);
 }
 
@@ -41,9 +42,13 @@ function phaseName(name) {
   return known.includes(name) ? t(`new.phase.${name}`) : name;
 }
 
-function table({ time, memory, cost, disk, parameters }) {
+function table(page, plan) {
+  const { time, memory, cost, disk, parameters } = plan.plan;
+  const price = plannedPrice(plan) ?? setRateLink(page);
   const rows = [
-    ["time", time ? html`${duration(time.total_seconds)} <span class="fg-small">(${time.speed.source})</span>` : t("new.plan.no_time")],
+    ["time", time ? html`${plannedTime(plan)}
+      <span class="fg-small" title="${time.speed.source}">(${t(`new.plan.basis.${time.speed.basis}`)})</span>` : t("new.plan.no_time")],
+    ...(price ? [["price", price]] : []),
     ["update", time ? duration(Object.values(time.update_seconds).reduce((sum, seconds) => sum + seconds, 0)) : "–"],
     ["memory", html`${bytes(memory.peak_gb * 1e9)} <span class="fg-small">(${phaseName(memory.peak_phase)}${memory.available_gb === null ? "" : ` / ${bytes(memory.available_gb * 1e9)}`})</span>`],
     ["disk", bytes(disk.most_gb * 1e9)],

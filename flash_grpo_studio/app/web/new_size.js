@@ -3,6 +3,7 @@
 import { fieldControl } from "./form_fields.js";
 import { equal, setKey } from "./form_state.js";
 import { bytes } from "./format.js";
+import { budgetControl } from "./new_budget.js";
 import { section } from "./new_goal.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
@@ -47,8 +48,8 @@ export function jobFields() {
 }
 
 export function jobControl(page, key) {
-  const { form, problems, cloneOf, origin } = page.state;
-  const usual = (cloneOf?.asked ?? origin)[key];
+  const { form, problems } = page.state;
+  const usual = page.usualJobValue(key);
   const shown = { text: String(form[key]), problem: problems[key] ?? page.localProblems()[key], changed: form[key] !== usual, from: usual === "" ? "–" : String(usual) };
   return fieldControl(jobFields().find((field) => field.key === key), shown);
 }
@@ -65,7 +66,7 @@ export function sizeSection(page) {
   });
   return section("size", 5, html`<fieldset class="fg-plain"><legend class="fg-hidden">${t("new.size.legend")}</legend>
       <div class="fg-grid fg-sizes">${cards}</div></fieldset>
-    <div class="fg-grid">${jobControl(page, "devices")} ${jobControl(page, "budget")}</div> ${planFor(page)}`);
+    <div class="fg-grid">${jobControl(page, "devices")} ${budgetControl(page, page.field("budget"))}</div> ${planFor(page)}`);
 }
 
 function planFor(page) {

@@ -1,7 +1,7 @@
 // Home: what runs, on what, what the newest run achieved, and where to begin.
 
 import { api } from "./api.js";
-import { duration, percent } from "./format.js";
+import { percent, timeSpan } from "./format.js";
 import { changeOf, pairFigure, playButton, playPairs, prefersStill } from "./home_pair.js";
 import { waiting } from "./run_words.js";
 import { html } from "./template.js";
@@ -104,13 +104,14 @@ class Home extends View {
   }
 
   #runCard(job) {
-    const { update, updates, eta_seconds: eta } = job.progress;
+    const { update, updates } = job.progress;
+    const left = job.estimate.seconds_left;
     const words = waiting(job.waiting_reason);
     return html`<article class="fg-card" data-key="${job.id}"><h3 class="fg-clamp"><a href="/run?id=${job.id}">${job.name}</a></h3>
       <div class="fg-row fg-spread">${stateBadge(job.state)}
         <span class="fg-small">${updates ? html`${update} / ${updates} · ${percent(update / updates)}` : ""}</span></div>
       ${updates ? html`<progress max="${updates}" value="${update}" aria-label="${t("home.progress", { name: job.name })}"></progress>` : ""}
-      <p class="fg-small">${words || (eta && job.state === "running" ? t("home.left", { time: duration(eta) }) : "")}</p></article>`;
+      <p class="fg-small">${words || (left ? t("home.left", { time: timeSpan(left) }) : "")}</p></article>`;
   }
 
   #devices() {

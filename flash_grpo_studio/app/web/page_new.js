@@ -5,6 +5,7 @@ import { fieldsActions } from "./form_actions.js";
 import { describe, loadCatalogueWords, syncControls } from "./form_fields.js";
 import { dropDraft, formOfAsk, formOfLink, freshForm, loadDraft, saveDraft, wholeConfig } from "./form_state.js";
 import { advancedSection } from "./new_advanced.js";
+import { budgetActions } from "./new_budget.js";
 import { checkActions } from "./new_check.js";
 import { filesActions } from "./new_files.js";
 import { goalSection, modelSection, startActions } from "./new_goal.js";
@@ -33,9 +34,9 @@ class NewRun extends View {
 
   async load() {
     try {
-      const [presets, models, bases, rewards, choices, schema, sets, workers] = await Promise.all([
+      const [presets, models, bases, rewards, choices, schema, sets, workers, rate] = await Promise.all([
         api.get("/presets"), api.get("/models"), api.get("/base-models"), api.get("/rewards"), api.get("/choices"),
-        api.get("/schema"), api.get("/prompt-sets?limit=500"), api.get("/workers"), loadCatalogueWords(),
+        api.get("/schema"), api.get("/prompt-sets?limit=500"), api.get("/workers"), api.get("/price"), loadCatalogueWords(),
       ]);
       Object.assign(this.state, {
         presets: Object.fromEntries(presets.map((preset) => [preset.name, preset])),
@@ -45,6 +46,7 @@ class NewRun extends View {
         choices,
         sets: sets.prompt_sets,
         workers: workers.workers,
+        rate,
         fields: Object.entries(schema.properties).map(([key, entry]) => describe(key, entry)),
       });
       await this.takeForm();
@@ -163,6 +165,7 @@ Object.assign(
   promptsActions,
   rewardsActions,
   sizeActions,
+  budgetActions,
   checkActions,
   launchActions,
   filesActions,

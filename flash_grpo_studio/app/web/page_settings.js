@@ -4,6 +4,7 @@ import { api } from "./api.js";
 import { ago, moment } from "./format.js";
 import { chooseTheme, remember, THEMES, themeChosen } from "./shell.js";
 import { confirmed } from "./shell_confirm.js";
+import "./settings_price.js";
 import { choices, tableBox } from "./shell_parts.js";
 import { html } from "./template.js";
 import { chooseLanguage, currentLanguage, LANGUAGES, t } from "./texts.js";
@@ -31,6 +32,7 @@ class Settings extends View {
     return html`<div class="fg-stack"><h1>${t("page.settings")}</h1> ${errorBox(error)}
       <p class="fg-hidden" role="status">${said}</p>
       <div class="fg-columns">${this.#looks()} ${me?.login_needed ? this.#password() : ""}</div>
+      <fg-price data-own data-key="price"></fg-price>
       ${me ? html`${this.#tokens()} ${this.#hub(me)}` : html`<p class="fg-muted">${t("settings.loading")}</p>`}
       ${me && users ? this.#users() : ""} ${this.#about()}</div>`;
   }

@@ -1,6 +1,6 @@
 // Head of the Run page: what it is, where it stands, what can be done with it.
 
-import { bytes, duration, moment, number } from "./format.js";
+import { bytes, duration, moment, money, moneySpan, number, timeSpan } from "./format.js";
 import { phaseName } from "./run_charts.js";
 import { ACTIVE, causeOf, situation } from "./run_words.js";
 import { html } from "./template.js";
@@ -51,12 +51,13 @@ export function secondsPerUpdate(job) {
 }
 
 function progress(job) {
-  const { update, updates, phase, eta_seconds: left, elapsed_seconds: elapsed } = job.progress;
+  const { update, updates, phase, elapsed_seconds: elapsed } = job.progress;
+  const left = job.estimate.seconds_left;
   const { cost, nfe } = job.result.cost ? job.result : job.progress; // the report counts its own evaluations too
   const active = ACTIVE.includes(job.state);
   const bar = updates
     ? html`<div><label class="fg-row fg-spread" for="fg-progress"><span id="fg-updates">${t(job.kind === "alignment" ? "run.updates" : "run.steps", { update: number(update), updates: number(updates) })}</span>
-        ${active && left ? html`<span>${t("run.left", { time: duration(left) })}</span>` : ""}</label>
+        ${left ? html`<span id="fg-left">${t("run.left", { time: timeSpan(left) })}</span>` : ""}</label>
         <progress id="fg-progress" max="${updates}" value="${update}"></progress></div>`
     : "";
   const memory = job.last_values.peak_memory_mb;
@@ -64,7 +65,9 @@ function progress(job) {
     ["phase", active && phase ? phaseName(phase) : null],
     ["per_update", secondsPerUpdate(job) === null ? null : t("time.seconds", { n: number(secondsPerUpdate(job), 2) })],
     ["elapsed", elapsed ? duration(elapsed) : null],
-    ["device_minutes", budget(job)],
+    ["device_time", deviceTime(job)],
+    ["budget", job.budget ? duration(job.budget * 60) : null],
+    ["price", price(job)],
     ["cost", cost ? t("run.cost_value", { cost: number(Math.round(cost)), nfe: number(nfe) }) : null],
     ["memory", memory ? bytes(memory * 1e6) : null],
     ["devices", devices(job)],
@@ -76,10 +79,19 @@ function progress(job) {
   )}</dl>`;
 }
 
-function budget(job) {
-  const used = number(job.device_minutes, 1);
-  if (!job.budget) return job.device_minutes ? used : null;
-  return t("run.of_budget", { used, budget: number(job.budget, 1) });
+/** Time on all devices together, used and expected. */
+function deviceTime(job) {
+  const { device_minutes: whole } = job.estimate;
+  const used = duration(job.device_minutes * 60);
+  if (!whole) return job.device_minutes ? used : null;
+  return t("run.used_of", { used, whole: timeSpan({ low: whole.low * 60, high: whole.high * 60 }) });
+}
+
+function price(job) {
+  const found = job.estimate.price;
+  if (!found) return null;
+  const used = money(found.used, found.currency);
+  return found.expected ? t("run.used_of", { used, whole: moneySpan(found.expected, found.currency) }) : used;
 }
 
 function devices(job) {

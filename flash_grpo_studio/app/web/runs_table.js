@@ -1,6 +1,6 @@
 // The table of runs. Its roles are written out, as rows become cards on a phone, where `display` would take them away.
 
-import { duration, moment } from "./format.js";
+import { moment, money, timeSpan } from "./format.js";
 import { waiting } from "./run_words.js";
 import { kindName, roughlyAgo } from "./runs_words.js";
 import { html } from "./template.js";
@@ -11,11 +11,13 @@ const MOVES = { top: "⤒", up: "↑", down: "↓" };
 const SORTED_COLUMNS = { name: ["name", "-name"], state: ["state", "queue"], created: ["-created", "created"] };
 
 function progressOf(job) {
-  const { update, updates, phase, eta_seconds: eta } = job.progress;
+  const { update, updates, phase } = job.progress;
+  const { seconds_left: ahead, price } = job.estimate;
   if (!updates) return job.state === "running" && phase ? html`<span class="fg-small">${phase}</span>` : "";
-  const left = job.state === "running" && eta ? html` · ${t("runs.left", { time: duration(eta) })}` : "";
+  const left = ahead ? html` · ${t("runs.left", { time: timeSpan(ahead) })}` : "";
+  const spent = price?.used ? html` · ${money(price.used, price.currency)}` : "";
   return html`<progress max="${updates}" value="${update}" aria-label="${t("runs.progress", { name: job.name })}"></progress>
-    <span class="fg-small">${t("runs.updates", { update, updates })}${left}</span>`;
+    <span class="fg-small">${t("runs.updates", { update, updates })}${left}${spent}</span>`;
 }
 
 function stateOf(job) {

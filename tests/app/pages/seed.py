@@ -49,7 +49,8 @@ class Seed:
             put_points(session, self.id, [point(update) for update in range(first, last + 1)])
             job = session.get_one(Job, self.id)
             job.update = last
-            job.progress = {"phase": "rollout", "update": last, "updates": 20, "eta_seconds": 90.0, "time": time.time()}
+            left = {"eta_low_seconds": 725.0, "eta_high_seconds": 905.0, "time": time.time()}
+            job.progress = {"phase": "rollout", "update": last, "updates": 20, **left}
 
     def tell(self, type_: str, data: Mapping[str, Any], update: int | None = None) -> None:
         """An event."""

@@ -62,12 +62,12 @@ def test_the_small_demo_is_one_click_and_one_run_however_often_pressed(studio_pa
 
 def test_what_runs_and_the_newest_result(studio_page: Any, served: Any) -> None:
     job = finished_run(served, 2)
-    progress = {"phase": "rollout", "eta_seconds": 95.0}
+    progress = {"phase": "rollout", "eta_low_seconds": 90.0, "eta_high_seconds": 110.0}
     rows = [{"name": "at work", "state": "running", "update": 20, "updates": 80, "progress": progress}]
     running = served.enter([*rows, *({"name": f"waits {place}", "state": "queued"} for place in range(8))])[0]
     page = studio_page.open("/", wait=".fg-pair")
     card = page.locator(f"[data-key='{running}']")
-    assert "20 / 80 · 25%" in card.inner_text() and "about 1 min 35 s left" in card.inner_text()
+    assert "20 / 80 · 25%" in card.inner_text() and "about 2 min left" in card.inner_text()
     assert card.locator("a").get_attribute("href") == f"/run?id={running}"
     assert page.get_by_text("more runs wait").is_visible()
     assert page.locator(".fg-page .fg-primary").get_attribute("href") == "/new"

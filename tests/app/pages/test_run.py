@@ -91,8 +91,9 @@ def test_head_tabs_and_back(served: Served, studio_page: StudioPage) -> None:
     for words in (
         "running",
         "Update 5 of 20",
-        "1 min 30 s left",
-        "1.5 of 30",
+        "about 12–15 min left",
+        "1 min 30 s of about 14–17 min",
+        "30 min 0 s",
         "2 s",
         "cuda:0 on here",
         "close this tab",
