@@ -66,7 +66,7 @@ _TYPES: dict[str, tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]
     "FlashGrpoLoadCheckpoint": (
         (("model", "MODEL"), ("picked", "FLASH_GRPO_CHECKPOINT")),
         (("before", "MODEL"), ("after", "MODEL"), ("info", "STRING"), ("facts", "FLASH_GRPO_FACTS")),
-        (380, 420),
+        (380, 500),
     ),
     "FlashGrpoSamplePair": (
         (
@@ -82,7 +82,7 @@ _TYPES: dict[str, tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]
     "FlashGrpoScoreVideo": (
         (("video", "VIDEO,IMAGE"), ("facts", "FLASH_GRPO_FACTS")),
         (("scores", "FLASH_GRPO_SCORES"), ("text", "STRING")),
-        (360, 280),
+        (360, 400),
     ),
     "FlashGrpoCompareVideos": (
         (

@@ -26,7 +26,7 @@ export class CompareView {
     this.card = element("div", { className: "flash-grpo-card" });
     this.choice = element("select", { onchange: () => this.#choose(this.choice.selectedIndex) });
     this.only = element("span");
-    this.choosing = element("label", {}, "Checkpoint:", this.choice, this.only);
+    this.choosing = element("label", { className: "flash-grpo-choice" }, "Checkpoint:", this.choice, this.only);
     this.notices = element("div");
     this.player = element("fg-player", { fit: "" });
     this.file = element("a", { target: "_blank", rel: "noopener" });

@@ -4,10 +4,12 @@ import { shareWithCanvas } from "./canvas.js";
 import { element } from "./player/dom.js";
 
 const MARGIN = 8;
+const WIDTH = 320;
+const PADDING = 12;
 const MOST = 220; // px; longer texts scroll
 
 export class NoteView {
-  #height = 0;
+  #height = 60;
   #lasting = "";
 
   constructor(node) {
@@ -20,6 +22,7 @@ export class NoteView {
     const options = { serialize: false, hideOnZoom: true, margin: MARGIN, getMinHeight: height, getMaxHeight: height };
     this.widget = node.addDOMWidget("note", "flash_grpo_note", this.root, options);
     this.widget.serialize = false;
+    node.setSize([Math.max(node.size[0], WIDTH), node.size[1]]);
     shareWithCanvas(this.root);
     new ResizeObserver(() => this.#measure()).observe(this.inner);
     this.#say("");
@@ -57,15 +60,21 @@ export class NoteView {
     this.text.classList.toggle("flash-grpo-failed", failed);
     this.bar.hidden = true;
     this.widget.hidden = !text;
-    this.node.setDirtyCanvas?.(true, true);
+    this.#fit();
+  }
+
+  /** The node is at least as high as all that is in it. */
+  #fit() {
+    const { node } = this;
+    node.setSize([node.size[0], Math.max(node.size[1], node.computeSize()[1])]);
+    node.setDirtyCanvas?.(true, true);
   }
 
   #measure() {
-    const { height } = this.inner.getBoundingClientRect();
-    const unscaled = this.inner.offsetHeight || height;
-    const wanted = unscaled ? Math.min(MOST, unscaled + 12) : 0;
-    if (wanted === this.#height) return;
+    const height = this.inner.offsetHeight; // 0 while the page does not show it
+    const wanted = Math.min(MOST, height + PADDING);
+    if (!height || wanted === this.#height) return;
     this.#height = wanted;
-    this.node.setDirtyCanvas?.(true, true);
+    this.#fit();
   }
 }
