@@ -38,7 +38,7 @@ class Run extends View {
     this.jobId = id;
     this.curves = new Curves(id);
     this.#ticks = 0;
-    this.set({ job: null, gone: id ? "" : "missing", confirm: "", naming: false });
+    this.set({ job: null, plan: null, gone: id ? "" : "missing", confirm: "", naming: false });
     if (id) this.#stop = this.every(1, () => this.#look(id));
   }
 
@@ -55,11 +55,20 @@ class Run extends View {
       if (!job) this.#show(found); // before its curves, which take longest
       if (found.kind === "alignment") await this.curves.look(found);
       this.#show(found);
+      await this.#lookAtPlan(found);
     } catch (error) {
       if (error.status !== 404) throw error;
       this.#stop();
       this.set({ gone: job ? "deleted" : "missing", announced: t(job ? "run.deleted_title" : "run.missing_title") });
     }
+  }
+
+  /** Until a run has told of its pace, what was planned of it stands in; asked for once. */
+  async #lookAtPlan({ id, kind, state, progress, estimate }) {
+    if (this.planOf === id || kind !== "alignment" || progress.update || estimate.device_minutes || ENDED.includes(state)) return;
+    this.planOf = id;
+    const plan = await api.get(`/jobs/${id}/plan`);
+    if (this.jobId === id) this.set({ plan });
   }
 
   #show(job) {

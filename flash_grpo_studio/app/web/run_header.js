@@ -2,7 +2,8 @@
 
 import { bytes, duration, moment, money, moneySpan, number, timeSpan } from "./format.js";
 import { phaseName } from "./run_charts.js";
-import { ACTIVE, causeOf, situation } from "./run_words.js";
+import { ACTIVE, causeOf, ENDED, situation } from "./run_words.js";
+import { said } from "./server_words.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { stateBadge } from "./view.js";
@@ -22,7 +23,7 @@ export function header(job, state) {
       ${parent(job)}</p>
     <div id="fg-situation">${situation(job).map((sentence) => html`<p>${sentence}</p>`)}
       ${job.state === "running" ? html`<p class="fg-muted">${t("run.close_tab")}</p>` : ""}</div>
-    ${failure(job)} ${progress(job)} ${actions(job, state)}
+    ${failure(job)} ${progress(job, state.plan)} ${actions(job, state)}
     ${state.notice ? html`<p class="fg-notice" role="status">${state.notice}</p>` : ""}
   </header>`;
 }
@@ -50,7 +51,7 @@ export function secondsPerUpdate(job) {
   return parts.length ? parts.reduce((sum, [, value]) => sum + value, 0) : null;
 }
 
-function progress(job) {
+function progress(job, plan) {
   const { update, updates, phase, elapsed_seconds: elapsed } = job.progress;
   const left = job.estimate.seconds_left;
   const { cost, nfe } = job.result.cost ? job.result : job.progress; // the report counts its own evaluations too
@@ -65,9 +66,9 @@ function progress(job) {
     ["phase", active && phase ? phaseName(phase) : null],
     ["per_update", secondsPerUpdate(job) === null ? null : t("time.seconds", { n: number(secondsPerUpdate(job), 2) })],
     ["elapsed", elapsed ? duration(elapsed) : null],
-    ["device_time", deviceTime(job)],
+    ["device_time", deviceTime(job, plan?.plan)],
     ["budget", job.budget ? duration(job.budget * 60) : null],
-    ["price", price(job)],
+    ["price", price(job, plan)],
     ["cost", cost ? t("run.cost_value", { cost: number(Math.round(cost)), nfe: number(nfe) }) : null],
     ["memory", memory ? bytes(memory * 1e6) : null],
     ["devices", devices(job)],
@@ -79,19 +80,27 @@ function progress(job) {
   )}</dl>`;
 }
 
-/** Time on all devices together, used and expected. */
-function deviceTime(job) {
+/** Time on all devices together, used and expected; as planned, until the run has told of its pace. */
+function deviceTime(job, planned) {
   const { device_minutes: whole } = job.estimate;
   const used = duration(job.device_minutes * 60);
-  if (!whole) return job.device_minutes ? used : null;
-  return t("run.used_of", { used, whole: timeSpan({ low: whole.low * 60, high: whole.high * 60 }) });
+  if (whole) return t("run.used_of", { used, whole: timeSpan({ low: whole.low * 60, high: whole.high * 60 }) });
+  if (!isPlanned(job) || !planned?.time) return job.device_minutes ? used : null;
+  const { low_seconds: low, high_seconds: high } = planned.time;
+  return t("run.planned_of", { used, whole: timeSpan({ low: low * planned.devices, high: high * planned.devices }) });
 }
 
-function price(job) {
+function price(job, plan) {
   const found = job.estimate.price;
   if (!found) return null;
   const used = money(found.used, found.currency);
-  return found.expected ? t("run.used_of", { used, whole: moneySpan(found.expected, found.currency) }) : used;
+  if (found.expected) return t("run.used_of", { used, whole: moneySpan(found.expected, found.currency) });
+  return isPlanned(job) && plan?.price ? t("run.planned_of", { used, whole: moneySpan(plan.price, found.currency) }) : used;
+}
+
+/** Whether nothing is known of a run but its plan. */
+function isPlanned(job) {
+  return !job.progress.update && !ENDED.includes(job.state);
 }
 
 function devices(job) {
@@ -108,7 +117,7 @@ function failure(job) {
   const id = `${job.id}${last ? `/${last.number}` : ""}`;
   return html`<div class="fg-error" role="group" aria-labelledby="fg-failed" id="fg-failure" data-cause="${cause}">
     <p id="fg-failed"><strong>${t(`run.cause.${cause}`)}</strong></p>
-    <p class="fg-run-said" lang="en">${message}</p>
+    <p class="fg-run-said">${said(message)}</p>
     <p>${t(`run.remedy.${cause}`)}</p>
     <p class="fg-small fg-row">${t("run.error_id")} <code>${id}</code>
       <button class="fg-button" data-on="click:copyId" data-id="${id}">${t("run.copy")}</button></p></div>`;

@@ -101,6 +101,14 @@ def test_a_run_tells_what_is_left_and_what_it_costs(studio_page: StudioPage, ser
     assert "about 12–15 min left · 3.00 EUR" in row.inner_text()
 
 
+def test_a_run_that_waits_tells_what_was_planned(studio_page: StudioPage, served: Served) -> None:
+    set_rate(served, 60)
+    page = studio_page.open(f"/run?id={served.submit(overrides={'updates': 2000})}", wait="[data-key=device_time]")
+    planned = page.inner_text("[data-key=device_time]")
+    assert "0 s of about" in planned and "as planned" in planned
+    assert "0.00 EUR of about" in page.inner_text("[data-key=price]")
+
+
 def test_ranges_in_chinese_on_a_phone(studio_page: StudioPage, served: Served) -> None:
     studio_page.allow(NO_CONFIG)
     served.clear()
