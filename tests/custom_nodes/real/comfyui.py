@@ -99,6 +99,18 @@ class Comfy:
         return self.log.read_text(encoding="utf-8", errors="replace")[-3000:]
 
 
+def installed(base: Path) -> Path:
+    """A ComfyUI's base directory with the pack and the pocket model, as a user installs them; returns it."""
+    from flash_grpo_studio.comfyui.pack import install_pack
+    from flash_grpo_studio.comfyui.pocket import export_pocket
+
+    for name in ("custom_nodes", "models", "input", "output", "user"):
+        (base / name).mkdir()
+    install_pack(base)
+    export_pocket(base / "models")
+    return base
+
+
 @contextmanager
 def running(base: Path) -> Iterator[Comfy]:
     """Start ComfyUI on a free port, and end it with all it started."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.custom_nodes.real.comfyui import DIR, MISSING, PYTHON, Comfy, running
+from tests.custom_nodes.real.comfyui import DIR, MISSING, PYTHON, Comfy, installed, running
 
 HERE = Path(__file__).parent
 
@@ -26,15 +26,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def comfy_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ComfyUI's base directory with the pack and the pocket model, installed as a user would."""
-    from flash_grpo_studio.comfyui.pack import install_pack
-    from flash_grpo_studio.comfyui.pocket import export_pocket
-
-    base = tmp_path_factory.mktemp("comfyui")
-    for name in ("custom_nodes", "models", "input", "output", "user"):
-        (base / name).mkdir()
-    install_pack(base)
-    export_pocket(base / "models")
-    return base
+    return installed(tmp_path_factory.mktemp("comfyui"))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""ComfyUI's page in a real browser: graphs loaded, run and looked at as a user does, with no error of ours unnoticed."""
+"""ComfyUI's page in a real browser: graphs are loaded, run and looked at, and no error of ours goes unnoticed."""
 
 from __future__ import annotations
 
@@ -104,10 +104,9 @@ class ComfyPage:
 
     def show(self, kind: str, scale: float = 1.0) -> None:
         """Move the graph so that a node of ours is in sight."""
-        code = "const {ds} = app.canvas; ds.scale = SCALE; ds.offset = [LEFT / SCALE - node.pos[0], TOP / SCALE - node.pos[1]]"
-        for name, value in (("SCALE", scale), ("LEFT", LEFT), ("TOP", TOP)):
-            code = code.replace(name, str(value))
-        self.node(kind, f"(() => {{ {code}; app.canvas.setDirty(true, true); }})()")
+        place = f"[{LEFT / scale} - node.pos[0], {TOP / scale} - node.pos[1]]"
+        code = f"app.canvas.ds.scale = {scale}; app.canvas.ds.offset = {place}; app.canvas.setDirty(true, true)"
+        self.node(kind, f"(() => {{ {code} }})()")
         self.look.wait_for_timeout(500)
 
     def view(self) -> list[float]:

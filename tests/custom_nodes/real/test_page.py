@@ -247,7 +247,7 @@ def test_the_player_has_the_size_of_its_node_and_the_colours_of_the_palette(
     assert grounds == ["rgb(23, 23, 24)", "rgb(255, 255, 255)"]
 
 
-# strangers' texts and failures -----------------------------------------------------------------------------------------
+# strangers' texts and failures ---------------------------------------------------------------------------------------
 
 
 def test_markup_in_metadata_and_prompts_is_text(page: ComfyPage) -> None:
