@@ -19,6 +19,7 @@ from flash_grpo.config import RunConfig, dump_config, load_config
 from flash_grpo.errors import InputError
 from flash_grpo.files import write_atomic
 from flash_grpo.ownership import read_owner
+from flash_grpo_studio.app import hub_tokens
 from flash_grpo_studio.app.jobs.leases import Claim
 from flash_grpo_studio.app.workspace import Workspace
 from flash_grpo_studio.worker.devices import environment as device_environment
@@ -89,6 +90,12 @@ def prepare_folder(ground: Ground, claim: Claim) -> None:
     elif claim.kind == "scoring":
         prompts = {str(ground.workspace.inside(video["path"])): video["prompt"] for video in task["videos"]}
         write_atomic(folder / "prompts.json", json.dumps(prompts, ensure_ascii=False))
+    elif claim.kind in ("composition", "contact_sheet"):
+        sides = ("left", "right")
+        pairs = [
+            {**pair, **{side: str(ground.workspace.inside(pair[side])) for side in sides}} for pair in task["pairs"]
+        ]
+        write_atomic(folder / "pairs.json", json.dumps(pairs, ensure_ascii=False))
 
 
 def _write_lines(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -176,10 +183,26 @@ def _task(ground: Ground, claim: Claim) -> list[str]:
         return ["normalise", "--output", "video.mp4", *wishes, *report, "--", str(inside(task["path"]))]
     if claim.kind == "export":
         chosen = ["--format", task["format"], "--checkpoint", task["checkpoint"], "--output", "export"]
+        chosen += [f"--name={task['name']}"] if task.get("name") else []
         return ["export", *chosen, *report, "--", str(inside(task["run"]))]
+    if claim.kind == "composition":
+        return _composition(task, report)
+    if claim.kind == "contact_sheet":
+        labels = [f"--label={label}" for label in task["labels"]]
+        return ["contact-sheet", "--pairs", "pairs.json", "--output", "contact_sheet.png", *labels, *report]
+    if claim.kind == "push":
+        seen = "--private" if task["private"] else "--public"
+        return ["push", f"--repo={task['repo']}", seen, *report, "--", str(inside(task["export"]))]
     if claim.kind == "download":
         return _download(ground, claim)
     raise InputError(f"this version of the worker does not know jobs of kind {claim.kind!r}; update it")
+
+
+def _composition(task: Mapping[str, Any], report: list[str]) -> list[str]:
+    labels = [f"--label={label}" for label in task["labels"]]
+    wishes = [f"--{key}={task[key]}" for key in ("layout", "fps", "width") if task[key] is not None]
+    files = ["--pairs", "pairs.json", "--output", f"composition.{task['format']}"]
+    return ["compose", *files, *labels, *wishes, *report]
 
 
 def _download(ground: Ground, claim: Claim) -> list[str]:
@@ -201,14 +224,15 @@ def model_name(task: Mapping[str, Any]) -> str:
 
 
 def environment(ground: Ground, claim: Claim) -> dict[str, str]:
-    """What the processes of an attempt see."""
+    """What the processes of an attempt see; one that sends an export, its owner's hub token and nobody else's."""
     kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
     tags = {JOB_TAG: claim.job_id, ATTEMPT_TAG: str(claim.attempt), STUDIO_TAG: ground.studio}
     plain = {
         "PYTHONUNBUFFERED": "1",  # the last words of a process that is killed are in its output
         "PYTHONSAFEPATH": "1",  # no file in the job's folder can stand in for a module
     }
-    return {**kept, **device_environment(claim.devices, ground.slots), **plain, **tags}
+    token = {"HF_TOKEN": hub_tokens.read(ground.workspace, claim.spec["task"]["user"])} if claim.kind == "push" else {}
+    return {**kept, **device_environment(claim.devices, ground.slots), **plain, **tags, **token}
 
 
 class RunProcess:

@@ -58,7 +58,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _nothing(session: Session, ground: Ground, job: Job, claim: Claim, result: Mapping[str, Any]) -> None:
-    """An evaluation's figures are all in its result."""
+    """All that an evaluation found, or an export that was sent, is told by the result."""
 
 
 def _preview(session: Session, ground: Ground, job: Job, claim: Claim, result: Mapping[str, Any]) -> None:
@@ -103,6 +103,15 @@ def _normalisation(session: Session, ground: Ground, job: Job, claim: Claim, res
     path = folder_of(ground, claim) / "video.mp4"
     prompt = claim.spec["task"].get("prompt")
     put_videos(session, job, [VideoFacts(ground.workspace.relative(path), _size(path), prompt=prompt)])
+
+
+def _composition(session: Session, ground: Ground, job: Job, claim: Claim, result: Mapping[str, Any]) -> None:
+    file = folder_of(ground, claim) / f"composition.{claim.spec['task']['format']}"
+    _put_files(session, ground.workspace, job, {file: "composition"})
+
+
+def _contact_sheet(session: Session, ground: Ground, job: Job, claim: Claim, result: Mapping[str, Any]) -> None:
+    _put_files(session, ground.workspace, job, {folder_of(ground, claim) / "contact_sheet.png": "contact_sheet"})
 
 
 def _export(session: Session, ground: Ground, job: Job, claim: Claim, result: Mapping[str, Any]) -> None:
@@ -161,6 +170,8 @@ _ENTRIES: dict[str, Entry] = {
     "preview": _preview,
     "scoring": _scoring,
     "normalisation": _normalisation,
+    "composition": _composition,
+    "contact_sheet": _contact_sheet,
     "export": _export,
     "download": _download,
 }

@@ -126,7 +126,12 @@ TASKS: dict[str, dict[str, Any]] = {
     "scoring": {"videos": [{"id": "v", "path": "uploads/-x.mp4", "prompt": "p"}], "rewards": ["flicker"],
                 "reward_options": {"flicker": {"a": 1}}},
     "normalisation": {"path": "uploads/-in.mov", "fps": None, "max_side": 640, "prompt": None},
-    "export": {"run": "jobs/aa/run", "format": "adapter", "checkpoint": "3"},
+    "export": {"run": "jobs/aa/run", "format": "adapter", "checkpoint": "3", "name": "-x"},
+    "composition": {"pairs": [{"left": "uploads/-x.mp4", "right": "uploads/y.mp4", "caption": "--help"}],
+                    "labels": ["--help", ""], "layout": "wipe", "format": "webp", "fps": 8.0, "width": None},
+    "contact_sheet": {"pairs": [{"left": "uploads/-x.mp4", "right": "uploads/y.mp4", "caption": "p",
+                                 "scores": {"flicker": [0.1, 0.2]}}], "labels": ["-a", "b"]},
+    "push": {"export": "jobs/aa/export", "repo": "owner/name", "private": True, "user": "aa"},
     "download": {"repo": "owner/name", "revision": "abc", "what": "model"},
 }  # fmt: skip
 

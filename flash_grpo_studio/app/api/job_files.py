@@ -22,12 +22,14 @@ KINDS = {
     "run/log.txt": "log",
     "report/result.json": "result",
     "report/events.jsonl": "events",
+    "contact_sheet.png": "contact_sheet",
 }
 PATTERNS = {
     "attempts/*/output.txt": "output",
     "run/export/**/*": "export",
     "report/export/**/*": "export",
     "export/**/*": "export",
+    "composition.*": "composition",
     "report/*.png": "chart",
     "report/*.mp4": "video",
 }

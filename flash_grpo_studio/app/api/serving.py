@@ -20,7 +20,13 @@ from flash_grpo_studio.app.workspace import Workspace
 INLINE = {".mp4": "video/mp4", ".webm": "video/webm", ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
 """What is shown in the page; all else is offered for download."""
 TEXTS = (".txt", ".yaml", ".jsonl", ".csv", ".log", ".md")
-SAFE_TYPES = {".json": "application/json", ".gif": "image/gif", ".mov": "video/quicktime", ".mkv": "video/x-matroska"}
+SAFE_TYPES = {
+    ".json": "application/json",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".mov": "video/quicktime",
+    ".mkv": "video/x-matroska",
+}
 POLICY = "default-src 'none'; sandbox; frame-ancestors 'self'"
 HEADERS = {"Cache-Control": "private, max-age=0, must-revalidate", "Content-Security-Policy": POLICY}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,17 +17,22 @@ from flash_grpo.planning.architecture import BUILT_IN as BUILT_IN_MODELS
 from flash_grpo.prompts import BUILT_IN as BUILT_IN_PROMPTS
 from flash_grpo.prompts import is_built_in
 from flash_grpo.rewards.registry import load_card
+from flash_grpo_studio.app.jobs import prepare_media
 from flash_grpo_studio.app.jobs.access import Actor, fetch
 from flash_grpo_studio.app.jobs.change import IllegalTransition
+from flash_grpo_studio.app.jobs.prepared import Prepared
 from flash_grpo_studio.app.jobs.spec import (
     ASKS,
     AlignmentAsk,
     AnyAsk,
+    CompositionAsk,
+    ContactSheetAsk,
     DownloadAsk,
     EvaluationAsk,
     ExportAsk,
     NormalisationAsk,
     PreviewAsk,
+    PushAsk,
     ScoringAsk,
 )
 from flash_grpo_studio.app.jobs.states import ACTIVE
@@ -40,24 +46,6 @@ MAX_UPDATES = 2**31 - 1
 """What the store can count."""
 SPLIT_FROM = 8
 """From this many held-out prompts on, a set replaces the preset's validation and held-out prompts, half each."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What the store keeps of a request: `spec` holds the request itself (`ask`) and what a worker needs.
-
-    spec: for an alignment `config` (a whole RunConfig) and `files` (file name -> prompts); for the others `task`, with
-    paths relative to the workspace.
-    """
-
-    name: str
-    spec: dict[str, Any]
-    preset: str | None = None
-    parent_id: str | None = None
-    devices: int = 1
-    machines: int = 1
-    budget: float | None = None
-    updates: int | None = None
 
 
 @dataclass
@@ -103,6 +91,12 @@ def prepare(session: Session, workspace: Workspace, actor: Actor, ask: AnyAsk) -
         return Prepared(f"normalise {upload.name}", {"ask": asked, "task": task}, devices=0)
     if isinstance(ask, ScoringAsk):
         return _scoring(session, actor, ask, asked)
+    if isinstance(ask, CompositionAsk):
+        return prepare_media.composition(session, actor, ask, asked)
+    if isinstance(ask, ContactSheetAsk):
+        return prepare_media.contact_sheet(session, actor, ask, asked)
+    if isinstance(ask, PushAsk):
+        return prepare_media.push(session, workspace, actor, ask, asked)
     return _of_a_run(session, workspace, actor, ask, asked)
 
 
@@ -122,9 +116,15 @@ def _of_a_run(
         keys = ("prompts", "seeds", "checkpoint", "strength", "side")
         task |= {key: asked[key] for key in keys}
     if isinstance(ask, ExportAsk):
-        task |= {"format": ask.format, "checkpoint": ask.checkpoint}
+        task |= {"format": ask.format, "checkpoint": ask.checkpoint, "name": _file_name(parent)}
         devices = 0
     return Prepared(f"{ask.kind} of {parent.name}", {"ask": asked, "task": task}, None, parent.id, devices)
+
+
+def _file_name(job: Job) -> str:
+    """By which an alignment's exports are told apart where many lie in one folder."""
+    words = re.sub(r"[^a-z0-9]+", "-", job.name.lower()).strip("-")[:40].rstrip("-")
+    return f"{words or job.kind}-{job.id[:6]}"
 
 
 def _scoring(session: Session, actor: Actor, ask: ScoringAsk, asked: Any) -> Prepared:

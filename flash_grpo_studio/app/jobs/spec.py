@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-KINDS = ("alignment", "evaluation", "preview", "scoring", "normalisation", "export", "download")
-Kind = Literal["alignment", "evaluation", "preview", "scoring", "normalisation", "export", "download"]
+Kind = Literal[
+    "alignment",
+    "evaluation",
+    "preview",
+    "scoring",
+    "normalisation",
+    "composition",
+    "contact_sheet",
+    "export",
+    "push",
+    "download",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 Identifier = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="Identifier of 16 hexadecimal digits.")]
 
 
@@ -17,6 +28,13 @@ def _says_something(text: str) -> str:
     return text
 
 
+def _no_way_up(value: str | None) -> str | None:
+    if value and ".." in value:
+        raise ValueError("must not contain '..'")
+    return value
+
+
+REPO = r"^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}$"
 Text = Annotated[str, Field(min_length=1, max_length=4000), AfterValidator(_says_something)]
 
 MAX_PROMPTS = 100_000
@@ -99,6 +117,37 @@ class NormalisationAsk(Ask):
     max_side: int = Field(1920, ge=16, le=8192)
 
 
+Label = Annotated[str, Field(max_length=100)]
+
+
+class CompositionAsk(Ask):
+    """Make two videos one: side by side, or behind a boundary that moves, with labels and the prompt."""
+
+    kind: Literal["composition"]
+    left: Identifier = Field(description="The video on the left.")
+    right: Identifier = Field(description="The video on the right.")
+    labels: Annotated[list[Label], Field(min_length=2, max_length=2)] = Field(["Before", "After"])
+    caption: str | None = Field(None, max_length=4000, description="The left video's prompt where missing.")
+    layout: Literal["side_by_side", "wipe"] = "side_by_side"
+    format: Literal["mp4", "gif", "webp"] = "mp4"
+    fps: float | None = Field(None, ge=1, le=120, description="Frames per second; the faster video's where missing.")
+    width: int | None = Field(None, ge=64, le=4096, description="In pixels; what the videos need where missing.")
+
+
+class ContactSheetAsk(Ask):
+    """Put pairs of videos of two sides on one picture, some moments of each."""
+
+    kind: Literal["contact_sheet"]
+    before: str = Field(max_length=100, description="A side, as `GET /sides` names it.")
+    after: str = Field(max_length=100, description="The other side.")
+    keys: Annotated[list[Annotated[str, Field(max_length=200)]], Field(min_length=1, max_length=64)] = Field(
+        description="Of the pairs, as `GET /comparison` names them."
+    )
+    labels: Annotated[list[Label], Field(min_length=2, max_length=2)] | None = Field(
+        None, description="What the sides are called where missing."
+    )
+
+
 class ExportAsk(Ask):
     """Write a checkpoint in a format other programs load."""
 
@@ -108,29 +157,49 @@ class ExportAsk(Ask):
     checkpoint: str = Field("best", pattern=r"^(best|latest|[0-9]{1,9})$")
 
 
+class PushAsk(Ask):
+    """Send an export to a hub, with the user's own hub token."""
+
+    kind: Literal["push"]
+    job_id: Identifier = Field(description="The export.")
+    repo: str = Field(pattern=REPO, description="owner/name on the hub.")
+    private: bool = Field(True, description="Of a repository that is made for it; one that is there stays as it is.")
+
+    _checked = field_validator("repo")(_no_way_up)
+
+
 class DownloadAsk(Ask):
     """Download a base model or a reward's weights from the hub, pinned to a commit, safetensors only."""
 
     kind: Literal["download"]
-    repo: str = Field(pattern=r"^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}$", description="owner/name.")
+    repo: str = Field(pattern=REPO, description="owner/name.")
     revision: str | None = Field(None, pattern=r"^[\w./-]{1,100}$")
     what: Literal["model", "reward"] = "model"
 
-    @field_validator("repo", "revision")
-    @classmethod
-    def _no_way_up(cls, value: str | None) -> str | None:
-        if value and ".." in value:
-            raise ValueError("must not contain '..'")
-        return value
+    _checked = field_validator("repo", "revision")(_no_way_up)
 
 
-AnyAsk = AlignmentAsk | EvaluationAsk | PreviewAsk | ScoringAsk | NormalisationAsk | ExportAsk | DownloadAsk
+AnyAsk = (
+    AlignmentAsk
+    | EvaluationAsk
+    | PreviewAsk
+    | ScoringAsk
+    | NormalisationAsk
+    | CompositionAsk
+    | ContactSheetAsk
+    | ExportAsk
+    | PushAsk
+    | DownloadAsk
+)
 ASKS: dict[str, type[Ask]] = {
     "alignment": AlignmentAsk,
     "evaluation": EvaluationAsk,
     "preview": PreviewAsk,
     "scoring": ScoringAsk,
     "normalisation": NormalisationAsk,
+    "composition": CompositionAsk,
+    "contact_sheet": ContactSheetAsk,
     "export": ExportAsk,
+    "push": PushAsk,
     "download": DownloadAsk,
 }

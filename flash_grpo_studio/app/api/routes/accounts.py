@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy import or_, select
 
 from flash_grpo.errors import InputError
+from flash_grpo_studio.app import hub_tokens
 from flash_grpo_studio.app.api.base import Cursor, Done, Limit, Strict, UserId, subject
 from flash_grpo_studio.app.api.errors import problems
 from flash_grpo_studio.app.api.routes.watching import EventPage, event_view
@@ -49,7 +50,9 @@ class UserEdit(Strict):
 
     role: Role | None = None
     password: Password | None = None
-    revoke: bool = Field(False, description="Take the password and all tokens; what the user owns stays.")
+    revoke: bool = Field(
+        False, description="Take the password and all tokens, also that for a hub; what the user owns stays."
+    )
 
 
 def _view(user: User) -> UserView:
@@ -82,13 +85,17 @@ def add_user(studio: Parts, actor: Administrator, asked: UserAsk) -> UserView:
 @router.patch("/users/{user_id}", response_model=UserView, responses=problems(404), summary="Change a user")
 def edit_user(studio: Parts, actor: Administrator, user_id: UserId, edit: UserEdit) -> UserView:
     """Another role or password, or no way in any more. The last administrator who can log in stays one."""
-    return _view(studio.accounts.change(user_id, edit.role, edit.password, edit.revoke, actor.user_id))
+    changed = studio.accounts.change(user_id, edit.role, edit.password, edit.revoke, actor.user_id)
+    if edit.revoke:
+        hub_tokens.forget(studio.workspace, changed.id)
+    return _view(changed)
 
 
 @router.delete("/users/{user_id}", response_model=Done, responses=problems(404), summary="Remove a user")
 def remove_user(studio: Parts, actor: Administrator, user_id: UserId) -> Done:
     """Remove a user who owns nothing any more."""
     studio.accounts.remove(user_id, actor.user_id)
+    hub_tokens.forget(studio.workspace, user_id)
     return Done()
 
 

@@ -17,12 +17,15 @@ from flash_grpo_studio.app.api.who import Parts, Reader, Writer
 from flash_grpo_studio.app.jobs.access import fetch, visible
 from flash_grpo_studio.app.jobs.spec import (
     AlignmentAsk,
+    CompositionAsk,
+    ContactSheetAsk,
     DownloadAsk,
     EvaluationAsk,
     ExportAsk,
     Kind,
     NormalisationAsk,
     PreviewAsk,
+    PushAsk,
     ScoringAsk,
 )
 from flash_grpo_studio.app.jobs.states import State
@@ -46,7 +49,10 @@ AskBody = Annotated[
     | Annotated[PreviewAsk, Tag("preview")]
     | Annotated[ScoringAsk, Tag("scoring")]
     | Annotated[NormalisationAsk, Tag("normalisation")]
+    | Annotated[CompositionAsk, Tag("composition")]
+    | Annotated[ContactSheetAsk, Tag("contact_sheet")]
     | Annotated[ExportAsk, Tag("export")]
+    | Annotated[PushAsk, Tag("push")]
     | Annotated[DownloadAsk, Tag("download")],
     Discriminator(kind_of),
 ]

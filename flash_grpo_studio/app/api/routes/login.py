@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
+from flash_grpo_studio.app import hub_tokens
 from flash_grpo_studio.app.accounts import SCOPES, SESSION_SECONDS, allowed_scopes
 from flash_grpo_studio.app.api.base import Done, Strict, subject
 from flash_grpo_studio.app.api.errors import NotLoggedIn, Refused, problems
@@ -35,6 +36,7 @@ class Me(BaseModel):
     role: Role
     scopes: list[str]
     login_needed: bool = Field(description="False on a studio without logins, where everybody is its administrator.")
+    hub_token: bool = Field(description="Whether a token for a hub is kept; it is shown to nobody.")
     settings: dict[str, Any]
 
 
@@ -64,7 +66,7 @@ def log_in(studio: Parts, request: Request, response: Response, given: Credentia
         COOKIE, session.text, max_age=int(SESSION_SECONDS), httponly=True, samesite="lax", secure=secure, path="/"
     )
     response.headers["Cache-Control"] = "no-store"
-    return _me(user, list(scopes), True)
+    return _me(studio, user, list(scopes), True)
 
 
 @router.post("/logout", response_model=Done, summary="Log out")
@@ -76,13 +78,14 @@ def log_out(studio: Parts, request: Request, response: Response) -> Done:
     return Done()
 
 
-def _me(user: User, scopes: list[str], login_needed: bool) -> Me:
+def _me(studio: Parts, user: User, scopes: list[str], login_needed: bool) -> Me:
     return Me(
         id=user.id,
         name=user.name,
         role=user.role,
         scopes=scopes,
         login_needed=login_needed,
+        hub_token=hub_tokens.has(studio.workspace, user.id),
         settings=user.settings or {},
     )
 
@@ -93,7 +96,7 @@ def get_me(studio: Parts, actor: Reader) -> Me:
     with studio.store.reading() as session:
         user = session.get_one(User, actor.user_id)
     scopes = [scope for scope in SCOPES if scope in actor.scopes]
-    return _me(user, scopes, studio.accounts.login_needed())
+    return _me(studio, user, scopes, studio.accounts.login_needed())
 
 
 @router.patch("/me", response_model=Me, responses=problems(429), summary="Change oneself")
