@@ -11,6 +11,7 @@ import { errorBox, View } from "./view.js";
 
 const LAYOUTS = ["side_by_side", "wipe"];
 const FORMATS = ["mp4", "gif", "webp"];
+const MOST_LETTERS = 100; // of a label
 const COUNTS = [8, 16, 32, 64];
 
 class Downloads extends View {
@@ -65,7 +66,7 @@ class Downloads extends View {
     await this.#make("composition", event.target, {
       left: pair.before.id,
       right: pair.after.id,
-      labels,
+      labels: short(labels),
       caption: pair.prompt,
       layout: layout.value,
       format: format.value,
@@ -73,10 +74,10 @@ class Downloads extends View {
   }
 
   async sheet(event) {
-    const { before, after, picked } = this.shown;
+    const { before, after, labels, picked } = this.shown;
     const count = Number(event.target.elements.count?.value);
     const keys = picked.length ? picked : await this.act(() => this.#topKeys(count));
-    if (keys) await this.#make("contact_sheet", event.target, { before, after, keys });
+    if (keys) await this.#make("contact_sheet", event.target, { before, after, keys, labels: short(labels) });
   }
 
   async #topKeys(count) {
@@ -107,6 +108,10 @@ class Downloads extends View {
   async cancelJob(event, button) {
     await this.act(() => api.post(`/jobs/${button.dataset.id}/cancel`), button);
   }
+}
+
+function short(labels) {
+  return labels.map((label) => label.slice(0, MOST_LETTERS));
 }
 
 customElements.define("fg-compare-downloads", Downloads);
