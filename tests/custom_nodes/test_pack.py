@@ -90,7 +90,9 @@ def test_its_project_file_is_what_the_registry_asks_for() -> None:
 
 @pytest.mark.parametrize("name", examples())
 def test_an_example_workflow_holds_together_and_holds_no_address_of_a_studio(name: str) -> None:
-    text = (generate.PACK / "example_workflows" / name).read_text(encoding="utf-8")
+    file = generate.PACK / "example_workflows" / name
+    text = file.read_text(encoding="utf-8")
+    assert file.with_suffix(".jpg").is_file(), "ComfyUI's list of templates shows a picture of each"
     graph: dict[str, Any] = json.loads(text)
     nodes = {node["id"]: node for node in graph["nodes"]}
     for link, source, output, target, slot, type_ in graph["links"]:

@@ -29,7 +29,7 @@ class PocketTextEncode(io.ComfyNode):
             description="Encodes a caption of the pocket world for the built-in pocket model.",
             inputs=[
                 io.Combo.Input("text_encoder", options=places.text_encoders() or [NONE]),
-                io.String.Input("text", multiline=True, default="a red circle moving left on a black background"),
+                io.String.Input("text", multiline=True, default="a purple circle moving down on a gray background"),
             ],
             outputs=[io.Conditioning.Output()],
         )

@@ -90,7 +90,7 @@ def test_the_pocket_workflow_runs_as_it_is_shipped(comfy: Comfy) -> None:
     assert size_of(comfy, told["before"]) == size_of(comfy, told["after"]) == (9, 256, 256)
     assert size_of(comfy, told["composed"]) == (9, 288, 520)
     assert told["frames"] == 9 and told["fps"] == 8 and told["notices"] == []
-    assert told["same"] == "same prompt, seed 1, 20 steps, cfg 3, uni_pc / simple"
+    assert told["same"] == "same prompt, seed 2, 20 steps, cfg 3, uni_pc / simple"
     rewards = {row["name"]: row for row in told["rewards"]}
     assert rewards["subject_size"]["optimised"] and not rewards["sharpness"]["optimised"]
     assert rewards["subject_size"]["after"] > rewards["subject_size"]["before"]

@@ -10,7 +10,7 @@ const LOW_SECONDS = 0.35; // less than this ahead, and both wait: a video that r
 const ENOUGH_SECONDS = 1.5;
 const CALM_MS = 400; // after a start or a seek a drift is given this long to be nudged away
 const LOOK_MS = 200;
-const VSYNC_MS = 10;
+const FRESH = 0.8; // of a frame's time
 const STILL_FRAMES = 3;
 const ASTRAY_MS = 1000; // no common frame for so long: the decoders won't meet by themselves
 
@@ -139,7 +139,7 @@ export class Clock {
       this.#screen.show(this.#tapes.map((tape) => tape.shown));
     }
     this.#moving = null;
-    if (this.playing) this.#start();
+    if (this.playing && !this.starved) this.#start();
   }
 
   #tell(frame) {
@@ -192,7 +192,7 @@ export class Clock {
   #doubtful(tape) {
     const interval = 1000 / (tape.fps * this.#speed);
     const now = performance.now();
-    return now - tape.since > interval - VSYNC_MS && now - this.#seen < STILL_FRAMES * interval;
+    return now - tape.since > FRESH * interval && now - this.#seen < STILL_FRAMES * interval;
   }
 
   #turned(master) {
@@ -242,11 +242,11 @@ export class Clock {
     return this.#tapes.every((tape) => tape.ready && tape.ahead() >= seconds * this.#speed);
   }
 
-  /** One of them runs out of data: both wait until both have enough. */
+  /** One of them runs out of data: both wait, at the same frame, until both have enough. */
   #dry() {
-    if (!this.playing || this.starved || this.#moving) return;
+    if (!this.#running) return;
     this.starved = true;
-    this.#halt();
+    this.seek(this.frame);
     this.#hooks.change();
     const turn = this.#turn;
     clearInterval(this.#looking);
@@ -257,7 +257,7 @@ export class Clock {
       if (over) return;
       this.starved = false;
       this.#hooks.change();
-      this.seek(frameAt(this.#tapes[0].video.currentTime, this.fps));
+      this.seek(this.frame);
     }, LOOK_MS);
   }
 }

@@ -11,7 +11,7 @@ const CSS = `
   --warn-ground: var(--fg-warn-ground, light-dark(#fff4d6, #382b0d)); --focus: var(--fg-focus, light-dark(#0b5cad, #a9d1fb));
   --target: var(--fg-target, 44px); }
 :host([fit]) { overflow: auto; }
-:host([hidden]) { display: none; }
+:host([hidden]) { display: none; } :host([facts="below"]) .head { order: 1; }
 * { box-sizing: border-box; }
 [hidden] { display: none !important; }
 .root { display: grid; grid-template-columns: minmax(0, 1fr); gap: .5rem; background: var(--ground); }
