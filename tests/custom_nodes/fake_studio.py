@@ -12,6 +12,8 @@ from typing import Any
 
 TOKEN = "right-token"
 JOB = "0123456789abcdef"
+REMOVED = "fedcba9876543210"
+"""An export whose files are gone."""
 
 
 class FakeStudio(ThreadingHTTPServer):
@@ -68,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
             said = {"message": "no job <b>here</b>", "what_to_do": "look elsewhere"}
             return self._json(404, {"error": said})
         if path == "/api/v1/jobs":
-            return self._json(200, {"jobs": [{"id": JOB, "name": "adapter of first"}]})
+            return self._json(200, {"jobs": [{"id": JOB}, {"id": REMOVED}]})
         if path.endswith("/export"):
             return self._json(200, self._listing())
         if path.endswith("/content"):
@@ -97,7 +99,8 @@ class _Handler(BaseHTTPRequestHandler):
             "url": f"/api/v1/files/{JOB}/content",
             **self.server.entry,
         }
-        return {"format": "adapter", "checkpoint": "000020", "files": [{"name": "README.md"}, entry]}
+        files = [{"name": "README.md"}, entry]
+        return {"format": "adapter", "run": "first", "checkpoint": "20", "files": files}
 
     def _job(self) -> dict[str, Any]:
         states = self.server.states

@@ -32,7 +32,7 @@ def studio(server: FakeStudio, token: str = TOKEN) -> Studio:
 
 def test_an_export_is_listed_downloaded_once_and_checked(server: FakeStudio, tmp_path: Path) -> None:
     (listed,) = studio(server).exports()
-    assert listed == Exported(JOB, "adapter of first", "000020") and job_of(listed.name) == JOB
+    assert listed == Exported(JOB, "first", "20") and job_of(listed.name) == JOB
     heard: list[tuple[int, int]] = []
     file = studio(server).fetch_adapter(JOB, tmp_path / "deep", lambda done, total: heard.append((done, total)))
     assert file.read_bytes() == server.adapter and file.name.startswith("first-000020-")

@@ -30,18 +30,22 @@ JOB = re.compile(r"[0-9a-f]{16}")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
+class NotThere(Problem):
+    """What was asked for is not there, or not any more."""
+
+
 @dataclass(frozen=True)
 class Exported:
     """A checkpoint that a studio has exported as an adapter."""
 
     job: str
-    title: str
-    checkpoint: str
+    run: str
+    update: str
 
     @property
     def name(self) -> str:
         """As lists show it; `job_of` reads it back."""
-        return f"studio: {plain(self.title, 80)}, {plain(self.checkpoint, 20)} [{self.job}]"
+        return f"studio: {plain(self.run, 80)}, update {plain(self.update, 20)} [{self.job}]"
 
 
 def job_of(name: str) -> str | None:
@@ -81,9 +85,12 @@ class Studio:
         page = self.get(f"/jobs?kind=export&state=succeeded&sort=-created&limit={LISTED}")
         found = []
         for job in page["jobs"]:
-            files = self.get(f"/jobs/{job_id(job['id'])}/export")
-            if files["format"] == "adapter":
-                found.append(Exported(job["id"], str(job["name"]), str(files["checkpoint"])))
+            try:
+                about = self.get(f"/jobs/{job_id(job['id'])}/export")
+            except NotThere:  # its files were removed since
+                continue
+            if about["format"] == "adapter":
+                found.append(Exported(job["id"], str(about["run"]), str(about["checkpoint"])))
         return found
 
     def fetch_adapter(
@@ -157,7 +164,7 @@ class Studio:
             text = plain(". ".join(filter(None, (said["message"], fields, said.get("what_to_do")))), 600)
         except (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError):
             text = f"error {error.code}; is {self.access.url} a studio?"
-        return Problem(f"the studio says: {text}")
+        return (NotThere if error.code in (404, 409) else Problem)(f"the studio says: {text}")
 
     def _read(self, answer: HTTPResponse) -> Any:
         content = answer.read(MAX_ANSWER + 1)

@@ -255,7 +255,7 @@ def test_a_studio_s_export_is_listed_downloaded_and_applied(comfy: Comfy, studio
     with fake_studio() as server:
         server.adapter = (comfy.base / "models" / "loras" / ADAPTER).read_bytes()
         connect(studio_file, server)
-        name = f"studio: adapter of first, 000020 [{JOB}]"
+        name = f"studio: first, update 20 [{JOB}]"
         options: list[str] = []
         until = time.monotonic() + 30
         while name not in options and time.monotonic() < until:  # the list is asked again every ten seconds
