@@ -71,7 +71,7 @@ def forecast(seconds: Sequence[float], more: float) -> Sum:
 
 def _student(freedom: int) -> float:
     """The 90 % point of Student's t, within a tenth."""
-    return 1.28 + 1.8 / freedom**1.3
+    return 1.28 + 1.8 * math.pow(freedom, -1.3)
 
 
 def _likeness(values: Sequence[float]) -> float:

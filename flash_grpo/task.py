@@ -69,9 +69,9 @@ class Task:
             self._paces.append((now - self._stepped) / (done - self._done))
             self._done, self._stepped = done, now
         self._told = now
-        left = forecast(self._paces, total - done).range() if self._paces else None
-        figures = {"eta_low_seconds": left.low, "eta_high_seconds": left.high} if left else {}
-        self._tell(Progress(phase, done, total, now - self._started, left.middle if left else None, **figures))
+        spent, left = now - self._started, forecast(self._paces, total - done).range() if self._paces else None
+        span = (left.middle, 0.0, 0, left.low, left.high) if left else ()
+        self._tell(Progress(phase, done, total, spent, *span))
 
     def warn(self, message: str, code: str) -> None:
         """Tell something a user should know."""

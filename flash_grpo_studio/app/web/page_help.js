@@ -18,7 +18,7 @@ const WARNINGS = [
 ];
 const FAILURES = ["device_memory", "memory", "disk", "nan", "missing", "refused", "device", "died", "other"];
 const STEPS = ["choose", "start", "watch", "judge", "use"];
-const WORDS = ["run", "update", "rollout", "group", "branch", "heldout", "cost"];
+const WORDS = ["run", "update", "rollout", "group", "branch", "heldout", "left", "cost"];
 const KEYS = [["Tab", "tab"], ["Enter", "enter"], ["Esc", "escape"], ["← → ↑ ↓", "arrows"]];
 const PAGE_KEYS = {
   compare: [["N P", "next_pair"], ["K", "player_play"]],

@@ -16,11 +16,9 @@ from flash_grpo_studio.app.api.errors import FieldProblem, problems
 from flash_grpo_studio.app.api.limits import Limits
 from flash_grpo_studio.app.api.own_pace import own_paces
 from flash_grpo_studio.app.api.plans import Machine, PlanView, make_plan
-from flash_grpo_studio.app.api.studio import Studio
 from flash_grpo_studio.app.api.who import Parts, Reader
-from flash_grpo_studio.app.jobs.access import Actor
 from flash_grpo_studio.app.jobs.change import NotFound
-from flash_grpo_studio.app.jobs.prepare import Prepared, prepare
+from flash_grpo_studio.app.jobs.prepare import prepare
 from flash_grpo_studio.app.jobs.spec import AlignmentAsk
 from flash_grpo_studio.app.store.rates import read_rate
 
@@ -61,11 +59,6 @@ class ConfigurationRead(BaseModel):
     config: dict[str, Any] | None = Field(None, description="A configuration; keys the file lacks take their defaults.")
 
 
-def _prepared(studio: Studio, actor: Actor, ask: AlignmentAsk) -> Prepared:
-    with studio.store.reading() as session:
-        return prepare(session, studio.workspace, actor, ask)
-
-
 @router.post("/plan", response_model=PlanView, responses=problems(404), summary="What a run would need and spend")
 def plan_run(studio: Parts, actor: Reader, asked: PlanAsk) -> PlanView:
     """Memory, cost, disk and time, from the configuration alone; and what to change where it does not fit."""
@@ -84,7 +77,8 @@ def validate_run(studio: Parts, actor: Reader, asked: AlignmentAsk) -> Verdict:
     if found:
         return Verdict(valid=False, problems=found)
     try:
-        prepared = _prepared(studio, actor, asked)
+        with studio.store.reading() as session:
+            prepared = prepare(session, studio.workspace, actor, asked)
     except (InputError, NotFound) as error:
         return Verdict(valid=False, problems=[_of_sentence(str(error))])
     return Verdict(valid=True, problems=[], config=prepared.spec["config"])
