@@ -185,36 +185,51 @@ class Vote extends View {
       const wanted = KEYS[key];
       if (!wanted) return;
       event.preventDefault();
-      if (played || wanted === "skip") this.#vote(wanted);
+      if (played || wanted === "skip") this.#once(() => this.#vote(wanted));
     } else if (key === "u") this.undo();
     else if (key === "r") this.reveal();
     else if (key === "n") this.next();
   }
 
   vote(event, button) {
-    this.#vote(button.dataset.choice, button);
+    this.#once(() => this.#vote(button.dataset.choice, button));
+  }
+
+  /** One thing at a time: a key that is pressed twice means one. */
+  async #once(work) {
+    if (this.busy) return;
+    this.busy = true;
+    await work().finally(() => (this.busy = false));
   }
 
   async #vote(choice, button) {
-    if (this.busy) return;
-    this.busy = true;
     const { ballot } = this.state;
     const done = await this.#of(ballot, () => api.put(`/ballots/${ballot.id}/choice`, { choice }), button);
-    this.busy = false;
     if (!done) return;
-    if (choice === "skip") return this.next();
+    if (choice === "skip") {
+      this.set({ played: false });
+      return this.#goOn();
+    }
     this.focusNext = true;
     if (this.querySelector("[data-key=results]").open) this.#loadResults();
     this.set({ choice, said: t(`vote.chose.${choice}`) });
   }
 
-  async undo(event, button) {
+  undo(event, button) {
+    this.#once(() => this.#undo(button));
+  }
+
+  async #undo(button) {
     const { ballot, choice, undone, revealed } = this.state;
     if (!choice || undone || revealed) return;
     if (await this.#of(ballot, () => api.remove(`/ballots/${ballot.id}/choice`), button)) this.set({ choice: "", undone: true, said: t("vote.undone") });
   }
 
-  async reveal(event, button) {
+  reveal(event, button) {
+    this.#once(() => this.#reveal(button));
+  }
+
+  async #reveal(button) {
     const { ballot, choice, revealed } = this.state;
     if (!choice || revealed) return;
     const found = await this.#of(ballot, async () => {
@@ -230,6 +245,10 @@ class Vote extends View {
   }
 
   next(event, button) {
+    this.#once(() => this.#goOn(button));
+  }
+
+  #goOn(button) {
     const last = this.state.ballot.left_to_vote <= 1;
     return this.act(() => (last ? this.#end() : this.#next()), button);
   }

@@ -1,8 +1,15 @@
-"""The Run page beside a real run: progress, a closed tab, a killed server, cancel, resume, result."""
+"""The pages beside a real worker: a run's progress, a closed tab, a killed server, cancel, resume, result; a prompt
+rendered on the spot, a composed video and an export.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import time
+from pathlib import Path
+
+import av
+from safetensors.numpy import load_file
 
 from tests.app.pages.conftest import Served, StudioPage
 from tests.chaos import tagged
@@ -19,7 +26,9 @@ SMALL = {
     "group_size": 3,
     "threads": 1,
 }
+TINY = {**SMALL, "updates": 2, "checkpoint_every": 1, "evaluate_every": 1, "videos_saved": 2}
 RECOVERY_SECONDS = 10.0
+WORKS_MS = 60_000
 
 
 def test_watch_close_kill_cancel_resume_and_reach_the_result(served: Served, studio_page: StudioPage) -> None:
@@ -59,3 +68,46 @@ def test_watch_close_kill_cancel_resume_and_reach_the_result(served: Served, stu
     assert f"Update {last} of {last}" in page.locator(".fg-run-head").inner_text()
     assert page.locator("#fg-result tbody tr").count() == 2
     page.wait_for_selector("[data-key=newest] video")
+
+
+def test_a_prompt_is_rendered_a_pair_composed_and_a_checkpoint_exported(
+    served: Served, studio_page: StudioPage
+) -> None:
+    run = served.submit(overrides=TINY, name="tiny")
+    page = studio_page.open(f"/run?id={run}", wait="#fg-compare-link")
+    page.wait_for_selector(".fg-run-head .fg-state-succeeded", timeout=WORKS_MS)
+    page.locator("#fg-compare-link").click()
+    page.wait_for_function("document.querySelector('fg-player')?.frames > 0")
+    assert page.locator("[data-key=summary] tbody tr").count() == 2
+
+    page.locator("[name=prompt]").fill("a green square")
+    page.locator("[name=seed]").fill("3")
+    page.get_by_role("button", name="Render", exact=True).click()
+    shown = "document.querySelector('.fg-chosen .fg-pair-prompt')?.title === 'a green square'"
+    page.wait_for_function(f"{shown} && document.querySelector('fg-player').frames > 0", timeout=WORKS_MS)
+    assert "Same prompt" in page.locator("fg-player .chip").inner_text()
+
+    page.get_by_role("button", name="Make the video").click()
+    link = page.locator("[data-key=composition] a.fg-primary")
+    link.wait_for(timeout=WORKS_MS)
+    with page.expect_download() as download:
+        link.click()
+    with av.open(str(download.value.path())) as video:
+        frames = sum(1 for _ in video.decode(video=0))
+        assert frames >= 9 and video.streams.video[0].width > video.streams.video[0].height
+
+    page.goto(f"/run?id={run}&tab=files")
+    page.locator("fg-export form button").first.click()
+    page.wait_for_selector("[data-key=made]", timeout=WORKS_MS)
+    row = page.locator("[data-key=made] tbody tr").filter(has_text=".safetensors")
+    told = row.locator("code").inner_text()
+    with page.expect_download() as download:
+        row.get_by_role("link").click()
+    adapter = Path(download.value.path())
+    assert hashlib.sha256(adapter.read_bytes()).hexdigest() == told
+    assert any(name.endswith("lora_B.weight") and value.any() for name, value in load_file(adapter).items())
+    page.locator("#fg-card summary").click()
+    assert "tiny" in page.locator("#fg-card pre").inner_text() or "pocket" in page.locator("#fg-card pre").inner_text()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="zip").click()
+    assert download.value.path().stat().st_size > adapter.stat().st_size
