@@ -39,8 +39,8 @@ HOST_THREADS = 8
 VIDEO_BYTES_PER_PIXEL = 0.05
 EVENT_BYTES_PER_UPDATE = 4000.0
 
-STARTING = 20.0
-"""Seconds at most of what no speed tells: processes that begin, and the report at the end."""
+STARTING = (5.0, 40.0)
+"""Seconds, at least and at most, of what no speed tells: processes that begin, and the report at the end."""
 
 POCKET_PIXELS, VIDEO_PIXELS = 9 * 32 * 32, 81 * 832 * 480
 """Pixels of the two clips that reward cards tell their costs for."""
@@ -96,7 +96,7 @@ class Duration:
         """Seconds between which the run's end is expected, by what the speed rests on; its minutes end it, too."""
         factor = SURE[self.speed.basis]
         most = math.inf if self.minutes is None else self.minutes * 60 + self.run["evaluate"] * factor
-        return min(self.total / factor, most), min(self.total * factor, most) + STARTING
+        return min(self.total / factor, most) + STARTING[0], min(self.total * factor, most) + STARTING[1]
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def test_a_plan_is_a_range_with_its_price_and_rests_on_an_earlier_run_where_ther
     assumed = web.post("/plan", asked).json()
     time_ = assumed["plan"]["time"]
     assert time_["speed"]["basis"] == "assumed" and assumed["price"] is None
-    assert time_["low_seconds"] < time_["total_seconds"] < time_["high_seconds"]
+    assert 0 < time_["low_seconds"] < time_["high_seconds"] and time_["total_seconds"] < time_["high_seconds"]
     web.call("PATCH", "/price", json=RATE)
     priced = web.post("/plan", {**asked, "devices": 2}).json()
     expected = [priced["plan"]["time"][key] * 2 / 3600 * 2.5 for key in ("low_seconds", "high_seconds")]
