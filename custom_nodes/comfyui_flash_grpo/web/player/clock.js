@@ -1,7 +1,7 @@
 // A copy of flash_grpo_studio/app/web/player/clock.js, made by `make comfyui-pack`; edit that file instead.
 // Two videos in lock-step. The first is the master: at each of its frames the second is nudged by up to 3 %, and where
-// it is further off than half a frame both seek to the same one. The screen gets a new picture only when both videos
-// stand at the same frame; a decoder that falls behind costs pictures, never the link.
+// it is further off than half a frame both seek to the same one. Paused, stepped or at the seam of a loop, both show
+// the same frame: the last picture is held until both have the new one.
 
 import { clamp, correction, frameAt, loopWithin, timeOf, untilWrap } from "./math.js";
 import { Tape } from "./tape.js";
@@ -10,21 +10,19 @@ const LOW_SECONDS = 0.35; // less than this ahead, and both wait: a video that r
 const ENOUGH_SECONDS = 1.5;
 const CALM_MS = 400; // after a start or a seek a drift is given this long to be nudged away
 const LOOK_MS = 200;
-const FRESH = 0.8; // of a frame's time
-const STILL_FRAMES = 3;
-const ASTRAY_MS = 1000; // no common frame for so long: the decoders won't meet by themselves
 
 export class Clock {
   /** Whether somebody wants it to play; it may wait for data meanwhile. */
   playing = false;
   /** Whether it waits for data. */
   starved = false;
+  /** Without the link the videos run as they like; only the tests that show what the link does want that. */
+  linked = true;
   /** Seeks that were needed because nudging was not enough. */
   resyncs = 0;
   frame = 0;
   frames = 0;
   fps = 24;
-  #screen;
   #hooks;
   #tapes;
   #loop = null;
@@ -33,17 +31,16 @@ export class Clock {
   #target = 0;
   #moving = null;
   #calm = 0;
-  #seen = 0;
   #timer = 0;
   #looking = 0;
 
   /**
-   * hooks: frame(number) and change() tell, lap() is called at the end of each round, refused() where the browser lets
-   * nothing play.
+   * hooks: hold() and release() keep and let go the picture on the screen, frame(number) and change() tell, lap() is
+   * called at the end of each round, refused() where the browser lets nothing play.
    */
-  constructor(videos, screen, hooks) {
-    [this.#screen, this.#hooks] = [screen, hooks];
-    this.#tapes = videos.map((video, place) => new Tape(video, () => this.#presented(place)));
+  constructor(videos, hooks) {
+    this.#hooks = hooks;
+    this.#tapes = videos.map((video, place) => new Tape(video, () => place === 0 && this.#tick()));
     for (const video of videos) {
       video.addEventListener("waiting", () => this.#dry());
       video.addEventListener("ended", () => this.#ended());
@@ -55,7 +52,6 @@ export class Clock {
     this.close();
     Object.assign(this, { fps, frames });
     rates.forEach((rate, place) => (this.#tapes[place].fps = rate));
-    this.#screen.rates = rates;
     this.#speed = speed;
     this.#loop = loop;
     await this.seek(frame);
@@ -68,6 +64,7 @@ export class Clock {
     clearInterval(this.#looking);
     Object.assign(this, { frames: 0, frame: 0, playing: false, starved: false });
     this.#moving = null;
+    this.#hooks.release();
   }
 
   get opened() {
@@ -105,13 +102,13 @@ export class Clock {
     this.#hooks.change();
   }
 
-  /** Stop, both at the frame on the screen. */
+  /** Stop, both on the master's frame. */
   pause() {
     if (!this.playing) return;
     Object.assign(this, { playing: false, starved: false });
     this.#halt();
     this.#hooks.change();
-    if (!this.#moving) this.seek(this.frame);
+    if (!this.#moving) this.seek(frameAt(this.#tapes[0].video.currentTime, this.fps));
   }
 
   /** Show a frame on both sides; of many calls in a row the last one counts. Resolves when both show it. */
@@ -123,7 +120,7 @@ export class Clock {
     return this.#moving;
   }
 
-  /** The numbers of the frames the videos stand at, each in its own rate. */
+  /** The numbers of the frames on the screen, each in its own rate. */
   get shown() {
     return this.#tapes.map((tape) => tape.frame);
   }
@@ -132,14 +129,15 @@ export class Clock {
     const turn = this.#turn;
     this.#halt();
     for (let reached = null; reached !== this.#target; ) {
+      this.#hooks.hold();
       reached = this.#target;
       const time = timeOf(reached, this.fps);
       await Promise.all(this.#tapes.map((tape) => tape.seek(time)));
       if (turn !== this.#turn) return;
-      this.#screen.show(this.#tapes.map((tape) => tape.shown));
     }
     this.#moving = null;
-    if (this.playing && !this.starved) this.#start();
+    this.#hooks.release();
+    if (this.playing) this.#start();
   }
 
   #tell(frame) {
@@ -156,8 +154,7 @@ export class Clock {
   async #start() {
     if (!this.#fed(ENOUGH_SECONDS)) return this.#dry();
     const turn = this.#turn;
-    this.#seen = performance.now();
-    this.#calm = this.#seen + CALM_MS;
+    this.#calm = performance.now() + CALM_MS;
     this.speed = this.#speed;
     try {
       await Promise.all(this.#tapes.map(({ video }) => video.play()));
@@ -169,54 +166,24 @@ export class Clock {
     }
   }
 
-  /** A video has come to a new frame. */
-  #presented(place) {
-    if (!this.#running) return;
+  #tick() {
+    if (!this.playing || this.starved || this.#moving || !this.opened) return;
     const [master, follower] = this.#tapes;
-    if (place === 0) this.#tick(master, follower);
-    const tape = this.#tapes[place];
-    // Where the seam comes late, nobody sees what lies behind it.
-    if (!this.#running || frameAt(tape.shown, this.fps) > this.loop[1] || this.#doubtful(tape)) return;
-    if (this.#screen.offer(place, tape.shown)) this.#turned(master);
-    else if (performance.now() - this.#seen > ASTRAY_MS) this.#rejoin();
-  }
-
-  get #running() {
-    return this.playing && !this.starved && !this.#moving && this.opened;
-  }
-
-  /**
-   * A page that is told late of a frame draws perhaps the next one. Such a frame is left out, unless the picture would
-   * stand still for long.
-   */
-  #doubtful(tape) {
-    const interval = 1000 / (tape.fps * this.#speed);
-    const now = performance.now();
-    return now - tape.since > FRESH * interval && now - this.#seen < STILL_FRAMES * interval;
-  }
-
-  #turned(master) {
-    this.#seen = performance.now();
+    const [, last] = this.loop;
     const frame = Math.min(frameAt(master.shown, this.fps), this.frames - 1);
     if (frame !== this.frame) this.#tell(frame);
-  }
-
-  #tick(master, follower) {
-    const [, last] = this.loop;
-    if (frameAt(master.shown, this.fps) >= last) return this.#plan(last);
+    if (frame >= last) return this.#plan(last);
     if (!this.#fed(LOW_SECONDS)) return this.#dry();
-    if (this.#screen.linked) this.#follow(master.video, follower.video);
-  }
-
-  /** Both to the master's place. */
-  #rejoin() {
-    this.resyncs++;
-    this.seek(frameAt(this.#tapes[0].video.currentTime, this.fps));
+    if (this.linked) this.#follow(master.video, follower.video);
   }
 
   #follow(master, follower) {
     const wanted = correction((follower.currentTime - master.currentTime) * this.fps);
-    if (wanted.seek && performance.now() > this.#calm) return this.#rejoin();
+    if (wanted.seek && performance.now() > this.#calm) {
+      this.resyncs++;
+      this.seek(frameAt(master.currentTime, this.fps));
+      return;
+    }
     const rate = this.#speed * wanted.factor;
     if (Math.abs(follower.playbackRate - rate) > 1e-6) follower.playbackRate = rate;
   }
@@ -242,11 +209,11 @@ export class Clock {
     return this.#tapes.every((tape) => tape.ready && tape.ahead() >= seconds * this.#speed);
   }
 
-  /** One of them runs out of data: both wait, at the same frame, until both have enough. */
+  /** One of them runs out of data: both wait until both have enough. */
   #dry() {
-    if (!this.#running) return;
+    if (!this.playing || this.starved || this.#moving) return;
     this.starved = true;
-    this.seek(this.frame);
+    this.#halt();
     this.#hooks.change();
     const turn = this.#turn;
     clearInterval(this.#looking);
@@ -257,7 +224,7 @@ export class Clock {
       if (over) return;
       this.starved = false;
       this.#hooks.change();
-      this.seek(this.frame);
+      this.seek(frameAt(this.#tapes[0].video.currentTime, this.fps));
     }, LOOK_MS);
   }
 }

@@ -10,7 +10,6 @@ import { helpDialog, keys } from "./keys.js";
 import { clamp, loopWithin, nextStep } from "./math.js";
 import { modes } from "./modes.js";
 import { factsOf, pairOf, sharp } from "./pair.js";
-import { Screen } from "./screen.js";
 import { Source } from "./source.js";
 import { failed, Stage } from "./stage.js";
 import { fresh, frameOf, GAINS, merged, MODES, SPEEDS, told } from "./state.js";
@@ -32,7 +31,6 @@ class Player extends HTMLElement {
   #facts = null;
   #sources;
   #stage;
-  #screen;
   #clock;
   #parts;
   #dialog;
@@ -55,9 +53,8 @@ class Player extends HTMLElement {
     const act = this.#actions();
     const view = () => this.#view();
     this.#stage = new Stage((place) => this.#sources[place].again());
-    this.#screen = new Screen(this.#stage.panes);
     this.#sources = this.#stage.videos.map((video, place) => new Source(video, () => this.#loaded(place)));
-    this.#clock = new Clock(this.#stage.videos, this.#screen, this.#hooks());
+    this.#clock = new Clock(this.#stage.videos, this.#hooks());
     const [head, ways, controls] = [badges(), modes(act), transport(act)];
     this.#parts = { head, ways, controls };
     this.#dialog = helpDialog();
@@ -106,7 +103,6 @@ class Player extends HTMLElement {
 
   #load() {
     this.#clock.close();
-    this.#screen.clear();
     this.#pair.sides.forEach((side, place) => {
       if (side.frames === 0) this.#sources[place].fail("empty");
       else this.#sources[place].load(side.src, side.poster);
@@ -174,18 +170,9 @@ class Player extends HTMLElement {
     return this.#stage.pictures;
   }
 
-  /** Whether the sides are held together; only tests and measurements switch it off, to see what it does. */
-  get linked() {
-    return this.#screen.linked;
-  }
-
-  set linked(linked) {
-    this.#screen.linked = linked;
-  }
-
-  /** How often nudging was not enough, and both had to seek. */
-  get resyncs() {
-    return this.#clock.resyncs;
+  /** The clock, for tests and measurements. */
+  get clock() {
+    return this.#clock;
   }
 
   get words() {
@@ -268,6 +255,8 @@ class Player extends HTMLElement {
 
   #hooks() {
     return {
+      hold: () => this.#stage.hold(),
+      release: () => this.#stage.release(),
       frame: (frame) => {
         this.#parts.controls.tick(frame);
         this.#tell();

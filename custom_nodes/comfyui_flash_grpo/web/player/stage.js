@@ -1,5 +1,5 @@
 // A copy of flash_grpo_studio/app/web/player/stage.js, made by `make comfyui-pack`; edit that file instead.
-// The two pictures: one pane each, beside or above each other. The videos play unseen, what is seen is drawn from them.
+// The two pictures: one pane each, beside or above each other, with the last picture held while both seek.
 
 import { element } from "./dom.js";
 
@@ -9,6 +9,7 @@ const FAILED = ["missing", "refused", "away", "broken", "empty"];
 export const failed = (side) => FAILED.includes(side.state);
 
 export class Stage {
+  #held = false;
   #values = new Map();
 
   /** `again(place)` is called by the button of a video that could not be loaded. */
@@ -34,9 +35,22 @@ export class Stage {
     return this.panes.map((pane) => pane.video);
   }
 
-  /** What is on the screen of each side. */
+  /** Keep what is on the screen until `release`. */
+  hold() {
+    for (const pane of this.panes) pane.keep();
+    this.#held = true;
+    this.root.dataset.held = "";
+  }
+
+  release() {
+    if (!this.#held) return;
+    this.#held = false;
+    delete this.root.dataset.held;
+  }
+
+  /** What is on the screen of each side: the video, or the picture held over it. */
   get pictures() {
-    return this.panes.map((pane) => pane.seen);
+    return this.panes.map((pane) => (this.#held ? pane.kept : pane.video));
   }
 
   render(view, words) {
@@ -102,43 +116,33 @@ export class Stage {
 
 class Pane {
   constructor(name, again) {
-    const plain = { muted: true, playsInline: true, preload: "auto", disablePictureInPicture: true, tabIndex: -1 };
-    this.video = element("video", { ...plain, defaultMuted: true, "aria-hidden": "true" });
-    [this.seen, this.hidden] = [0, 1].map(() => element("canvas", { "aria-hidden": "true", width: 1, height: 1 }));
-    this.hidden.style.visibility = "hidden";
-    this.contexts = new Map([this.seen, this.hidden].map((sheet) => [sheet, sheet.getContext("2d", { alpha: false })]));
+    this.video = element("video", { muted: true, playsInline: true, preload: "auto", disablePictureInPicture: true, tabIndex: -1 });
+    this.video.defaultMuted = true;
+    this.kept = element("canvas", { className: "kept", "aria-hidden": "true", width: 1, height: 1 });
     this.label = element("span", { className: "label" });
     this.reason = element("p");
     this.button = element("button", { type: "button", onclick: again });
     this.cover = element("div", { className: "cover failed", hidden: true }, this.reason, this.button);
-    this.content = element("div", { className: "content", role: "img" }, this.seen, this.hidden);
-    this.root = element("div", { className: `pane ${name}` }, this.video, this.content, this.label, this.cover);
+    this.content = element("div", { className: "content" }, this.video, this.kept);
+    this.root = element("div", { className: `pane ${name}` }, this.content, this.label, this.cover);
+    this.context = this.kept.getContext("2d", { alpha: false });
   }
 
-  /** Put the video's present frame on the sheet that is not seen. */
-  draw() {
-    const { video, hidden } = this;
-    if (video.readyState < HTMLMediaElement.HAVE_CURRENT_DATA || !video.videoWidth) return;
-    if (hidden.width !== video.videoWidth || hidden.height !== video.videoHeight) {
-      [hidden.width, hidden.height] = [video.videoWidth, video.videoHeight];
+  keep() {
+    const { video, kept, context } = this;
+    if (video.readyState < HTMLMediaElement.HAVE_CURRENT_DATA || !video.videoWidth) {
+      context.clearRect(0, 0, kept.width, kept.height);
+      return;
     }
-    this.contexts.get(hidden).drawImage(video, 0, 0);
-  }
-
-  /** Show the drawn sheet. */
-  turn() {
-    [this.seen, this.hidden] = [this.hidden, this.seen];
-    this.seen.style.visibility = "visible";
-    this.hidden.style.visibility = "hidden";
-  }
-
-  clear() {
-    for (const [sheet, context] of this.contexts) context.clearRect(0, 0, sheet.width, sheet.height);
+    if (kept.width !== video.videoWidth || kept.height !== video.videoHeight) {
+      [kept.width, kept.height] = [video.videoWidth, video.videoHeight];
+    }
+    context.drawImage(video, 0, 0);
   }
 
   render(side, words) {
     this.label.textContent = side.label;
-    this.content.setAttribute("aria-label", words.say("video", { side: side.label }));
+    this.video.setAttribute("aria-label", words.say("video", { side: side.label }));
     this.root.dataset.state = side.state;
     this.cover.hidden = !failed(side);
     if (!failed(side)) return;

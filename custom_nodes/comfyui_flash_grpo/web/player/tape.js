@@ -10,8 +10,6 @@ export class Tape {
   fps = 24;
   /** Media time of the frame on the screen; -1 before the first. */
   shown = -1;
-  /** When it came there, as performance.now() counts. */
-  since = 0;
   #checks = new Set();
   #presented;
 
@@ -25,9 +23,8 @@ export class Tape {
   }
 
   #watch() {
-    this.video.requestVideoFrameCallback((_, { mediaTime, presentationTime }) => {
+    this.video.requestVideoFrameCallback((_, { mediaTime }) => {
       this.#watch();
-      this.since = presentationTime;
       this.#seen(mediaTime);
     });
   }
@@ -36,11 +33,7 @@ export class Tape {
     const { video } = this;
     if (video.paused) return;
     requestAnimationFrame(() => this.#watchByAnimation());
-    if (video.seeking) return;
-    if (frameAt(video.currentTime, this.fps) !== this.frame) {
-      this.since = performance.now();
-      this.#seen(video.currentTime);
-    }
+    if (!video.seeking && frameAt(video.currentTime, this.fps) !== this.frame) this.#seen(video.currentTime);
   }
 
   #seen(time) {
