@@ -20,9 +20,7 @@ from playwright.sync_api import Page, sync_playwright
 from custom_nodes.generate import PACK, ROOT
 from flash_grpo.video import read_mp4
 from flash_grpo.workflow import examples
-from flash_grpo_studio.comfyui.pack import install_pack
-from flash_grpo_studio.comfyui.pocket import export_pocket
-from tests.custom_nodes.real.comfyui import Comfy, running
+from tests.custom_nodes.real.comfyui import Comfy, installed, running
 
 CHROMIUM = os.environ.get("FLASH_GRPO_CHROMIUM", "/usr/bin/chromium")
 SIZE = {"width": 1600, "height": 1000}
@@ -59,7 +57,12 @@ _PLACE = """(kind) => {
     return [node.size[0], node.size[1]];
 }"""
 
-
+_STILL = """() => {
+    const player = document.querySelector("fg-player");
+    player.mode = "side";
+    player.pause();
+    player.frame = 4;
+}"""
 _FIT = """([width, height]) => {
     const app = window.app ?? window.comfyAPI.app.app, canvas = app.canvas, nodes = app.graph._nodes;
     const edge = (axis, far) => nodes.map((node) => node.pos[axis] + far * node.size[axis]);
@@ -95,6 +98,7 @@ def take(comfy: Comfy, page: Page) -> None:
     page.evaluate(_PLACE, NODES["compare_videos"])
     page.evaluate("() => (window.app ?? window.comfyAPI.app.app).queuePrompt(0, 1)")
     page.wait_for_function("() => document.querySelector('.flash-grpo-compare a[href]')", timeout=120_000)
+    page.evaluate(_STILL)
     _shoot(page, (2700, 1150), ROOT / "docs" / "screenshots" / "comfyui.png", width=1800)
     for name, kind in NODES.items():
         page.set_viewport_size(SIZE)
@@ -138,12 +142,7 @@ def _save(content: bytes, file: Path, width: int | None = None) -> None:
 def main() -> None:
     """Start ComfyUI, take the pictures, end it."""
     with tempfile.TemporaryDirectory() as folder:
-        base = Path(folder)
-        for name in ("custom_nodes", "models", "input", "output", "user"):
-            (base / name).mkdir()
-        install_pack(base)
-        export_pocket(base / "models")
-        with running(base) as comfy, sync_playwright() as playwright:
+        with running(installed(Path(folder))) as comfy, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             take(comfy, browser.new_page(viewport=SIZE))
             browser.close()
