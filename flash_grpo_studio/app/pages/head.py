@@ -30,7 +30,7 @@ _HEAD = """
 <link rel="stylesheet" href="{root}/studio.css">
 <link rel="icon" href="{root}/icon.svg" type="image/svg+xml">
 """
-_WORDS = {"en": ("texts/en.json",), "zh": ("texts/zh.json",)}
+_WORDS = {"en": ("texts/en.json",), "zh": ("texts/zh.json", "server_zh.json")}
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">{head}<title>{title}</title></head>
 <body>{body}</body></html>"""

@@ -1,5 +1,6 @@
 // Controls made from the configuration's JSON schema: what a field takes, how it is written, and what is wrong with it.
 
+import { said } from "./server_words.js";
 import { html } from "./template.js";
 import { currentLanguage, t } from "./texts.js";
 
@@ -94,7 +95,7 @@ export function fieldControl(field, shown) {
           aria-label="${t("form.reset_named", { name: field.label })}">${t("form.reset")}</button></p>`
     : null;
   const inner = html`<p class="fg-small" id="${id}-help">${field.help}${bounds(field)}</p>
-    ${shown.problem ? html`<p class="fg-problem" id="${id}-problem">${shown.problem}</p>` : null} ${changed}`;
+    ${shown.problem ? html`<p class="fg-problem" id="${id}-problem">${said(shown.problem)}</p>` : null} ${changed}`;
   const frame = `fg-field fg-form-field${shown.changed ? " fg-changed" : ""}`;
   if (many) {
     return html`<fieldset class="${frame}" data-key="${field.key}"><legend>${label}</legend>
@@ -109,15 +110,15 @@ export function fieldControl(field, shown) {
 
 function bounds(field) {
   const { minimum, maximum, above, below } = field;
-  const said = [];
-  if (minimum !== null && maximum !== null) said.push(t("form.range", { low: minimum, high: maximum }));
+  const limits = [];
+  if (minimum !== null && maximum !== null) limits.push(t("form.range", { low: minimum, high: maximum }));
   else {
-    if (minimum !== null) said.push(`≥ ${minimum}`);
-    if (above !== null) said.push(`> ${above}`);
-    if (maximum !== null) said.push(`≤ ${maximum}`);
-    if (below !== null) said.push(`< ${below}`);
+    if (minimum !== null) limits.push(`≥ ${minimum}`);
+    if (above !== null) limits.push(`> ${above}`);
+    if (maximum !== null) limits.push(`≤ ${maximum}`);
+    if (below !== null) limits.push(`< ${below}`);
   }
-  const range = said.length ? html` <span class="fg-nowrap">(${said.join(", ")})</span>` : null;
+  const range = limits.length ? html` <span class="fg-nowrap">(${limits.join(", ")})</span>` : null;
   return html`${range}${field.nullable ? html` ${t("form.may_be_empty")}` : null}`;
 }
 

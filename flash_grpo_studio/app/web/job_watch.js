@@ -2,6 +2,7 @@
 
 import { api, poll } from "./api.js";
 import { waiting } from "./run_words.js";
+import { said } from "./server_words.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { stateBadge } from "./view.js";
@@ -35,7 +36,7 @@ export function jobLine(job, more = "") {
       : html`<progress aria-label="${job.name}"></progress>`;
   return html`<div class="fg-download" data-key="${job.id}"><p class="fg-row"><span role="status">${stateBadge(job.state)}</span>
     <a href="/run?id=${job.id}">${job.name}</a> <span class="fg-small">${waiting(job.waiting_reason)}</span> ${more}</p>
-    ${bar} ${job.message && job.state !== "succeeded" ? html`<p class="${job.state === "failed" ? "fg-problem" : "fg-small"}">${job.message}</p>` : ""}</div>`;
+    ${bar} ${job.message && job.state !== "succeeded" ? html`<p class="${job.state === "failed" ? "fg-problem" : "fg-small"}">${said(job.message)}</p>` : ""}</div>`;
 }
 
 /** A button by which the job it stands beside is cancelled; the view answers it by `cancelJob`. */

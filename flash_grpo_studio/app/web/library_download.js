@@ -2,6 +2,7 @@
 
 import { api } from "./api.js";
 import { jobLine, watchJob } from "./job_watch.js";
+import { saidPlainly } from "./server_words.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox } from "./view.js";
@@ -45,9 +46,9 @@ export const downloadActions = {
 export function fieldError(error, labels) {
   const fields = Array.isArray(error.fields) ? error.fields : [];
   if (!fields.length) return error;
-  const said = fields.map(({ field, message }) => {
+  const sentences = fields.map(({ field, message }) => {
     const name = field.split(".").at(-1);
-    return labels[name] ? `${labels[name]}: ${message}` : message;
+    return labels[name] ? `${labels[name]}: ${saidPlainly(message)}` : saidPlainly(message);
   });
-  return Object.assign(error, { message: said.join("; ") });
+  return Object.assign(error, { message: sentences.join("; ") });
 }

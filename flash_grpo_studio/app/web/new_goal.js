@@ -4,6 +4,7 @@ import { api } from "./api.js";
 import { worded } from "./form_fields.js";
 import { changePreset, PROMPT_KEYS, setKey } from "./form_state.js";
 import { downloadActions, downloadForm } from "./library_download.js";
+import { said } from "./server_words.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 
@@ -21,8 +22,8 @@ export function section(name, number, content) {
 }
 
 export function problemOf(page, key) {
-  const said = page.state.problems[key];
-  return said ? html`<p class="fg-problem" id="problem-${key}" tabindex="-1">${said}</p>` : null;
+  const problem = page.state.problems[key];
+  return problem ? html`<p class="fg-problem" id="problem-${key}" tabindex="-1">${said(problem)}</p>` : null;
 }
 
 export function goalSection(page) {

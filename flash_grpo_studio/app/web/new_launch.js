@@ -7,6 +7,7 @@ import { problemsOf } from "./new_check.js";
 import { plannedPrice, plannedTime } from "./new_estimate.js";
 import { goalTitle } from "./new_goal.js";
 import { rewardTitle } from "./new_rewards.js";
+import { said } from "./server_words.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox } from "./view.js";
@@ -30,7 +31,7 @@ export function launchPanel(page, place) {
 /** Time, price, memory and disk in one line; or why there is no plan. */
 function verdict(page) {
   const { plan, planError } = page.state;
-  if (planError) return html`<p class="fg-notice">${planError.message} ${planError.whatToDo}</p>`;
+  if (planError) return html`<p class="fg-notice">${said(planError.message)} ${said(planError.whatToDo)}</p>`;
   if (!plan) return null;
   const { memory, disk } = plan.plan;
   const fits = page.needsGpu()
@@ -49,8 +50,8 @@ function problemList(page) {
   const keys = Object.keys(problems);
   if (!keys.length && !general.length) return null;
   return html`<div class="fg-error"><p><strong>${t("new.problems", { count: keys.length + general.length })}</strong></p><ul>
-    ${general.map((message) => html`<li>${message}</li>`)}
-    ${keys.map((key) => html`<li><a href="#field-${key}" data-on="click:gotoProblem" data-field="${key}">${page.field(key)?.label ?? t(`new.field.${key}`)}</a>: ${problems[key]}</li>`)}
+    ${general.map((message) => html`<li>${said(message)}</li>`)}
+    ${keys.map((key) => html`<li><a href="#field-${key}" data-on="click:gotoProblem" data-field="${key}">${page.field(key)?.label ?? t(`new.field.${key}`)}</a>: ${said(problems[key])}</li>`)}
   </ul></div>`;
 }
 

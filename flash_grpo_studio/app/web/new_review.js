@@ -4,6 +4,7 @@ import { bytes, duration, number, percent } from "./format.js";
 import { plannedPrice, plannedTime, setRateLink } from "./new_estimate.js";
 import { launchPanel } from "./new_launch.js";
 import { section } from "./new_goal.js";
+import { said, saidPlainly } from "./server_words.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 
@@ -11,7 +12,7 @@ export function reviewSection(page) {
   const { plan, planError } = page.state;
   return section("review", 7, html`
     <div data-key="fit" id="new-fit" tabindex="-1">${plan ? fit(page, plan) : null}</div>
-    ${plan ? html`${table(page, plan)} ${warnings(page, plan.plan)}` : html`<p class="fg-muted">${planError ? planError.message : t("new.review.waiting")}</p>`}
+    ${plan ? html`${table(page, plan)} ${warnings(page, plan.plan)}` : html`<p class="fg-muted">${planError ? said(planError.message) : t("new.review.waiting")}</p>`}
     ${plan ? elsewhere(plan) : null} ${files(page)} ${launchPanel(page, "bottom")}`);
 }
 
@@ -47,7 +48,7 @@ function table(page, plan) {
   const price = plannedPrice(plan) ?? setRateLink(page);
   const rows = [
     ["time", time ? html`${plannedTime(plan)}
-      <span class="fg-small" title="${time.speed.source}">(${t(`new.plan.basis.${time.speed.basis}`)})</span>` : t("new.plan.no_time")],
+      <span class="fg-small" title="${saidPlainly(time.speed.source)}">(${t(`new.plan.basis.${time.speed.basis}`)})</span>` : t("new.plan.no_time")],
     ...(price ? [["price", price]] : []),
     ["update", time ? duration(Object.values(time.update_seconds).reduce((sum, seconds) => sum + seconds, 0)) : "–"],
     ["memory", html`${bytes(memory.peak_gb * 1e9)} <span class="fg-small">(${phaseName(memory.peak_phase)}${memory.available_gb === null ? "" : ` / ${bytes(memory.available_gb * 1e9)}`})</span>`],
@@ -66,7 +67,7 @@ function warnings(page, plan) {
   if (!preset.verified) lines.unshift(t("new.review.unverified"));
   if (page.needsGpu()) lines.unshift(t("new.review.no_gpu"));
   if (plan.memory.available_gb === null) lines.push(t("new.review.no_memory"));
-  return html`<ul class="fg-notes" aria-label="${t("new.review.notes")}">${lines.map((line) => html`<li>${line}</li>`)}</ul>`;
+  return html`<ul class="fg-notes" aria-label="${t("new.review.notes")}">${lines.map((line) => html`<li>${said(line)}</li>`)}</ul>`;
 }
 
 function elsewhere(plan) {
@@ -85,6 +86,6 @@ function files(page) {
       <label class="fg-button fg-upload">${t("new.files.load")}<input type="file" class="fg-hidden" accept=".json,.yaml,.yml" data-on="change:loadFile"></label>
       <button type="button" class="fg-button" data-on="click:copy" data-copy="link">${t("new.files.share")}</button></div>
     ${page.state.form.source === "own" ? html`<p class="fg-small">${t("new.files.no_own")}</p>` : null}
-    ${fileError ? html`<p class="fg-problem" role="alert">${fileError}</p>` : null}</details>
+    ${fileError ? html`<p class="fg-problem" role="alert">${said(fileError)}</p>` : null}</details>
     <p class="fg-small" role="status">${copied ?? ""}</p>`;
 }

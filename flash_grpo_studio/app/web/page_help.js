@@ -2,6 +2,7 @@
 // has an anchor (#reward-NAME, #curve-NAME, #warning-CODE, #failure-CAUSE), so that other pages link to it.
 
 import { api } from "./api.js";
+import { loadCatalogueWords, worded } from "./form_fields.js";
 import { bytes, number } from "./format.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
@@ -31,7 +32,10 @@ class Help extends View {
   #jumped = false;
 
   async start() {
-    await this.act(async () => this.set({ rewards: await api.get("/rewards") }));
+    await this.act(async () => {
+      const [rewards] = await Promise.all([api.get("/rewards"), loadCatalogueWords()]);
+      this.set({ rewards });
+    });
     const jump = () => this.#jump();
     window.addEventListener("hashchange", jump);
     this.onStop(() => window.removeEventListener("hashchange", jump));
@@ -95,7 +99,8 @@ function range([low, high]) {
 }
 
 function reward(card) {
-  const badges = [card.badge, card.available ? "" : t("help.later"), card.available && card.requires ? t("help.requires", { extra: card.requires }) : ""];
+  const words = worded("rewards", card.name, card);
+  const badges = [t(`new.badge.${card.badge}`), card.available ? "" : t("help.later"), card.available && card.requires ? t("help.requires", { extra: card.requires }) : ""];
   const facts = [
     range(card.range),
     card.cost.video_seconds === null ? "" : t("help.reward_time", { seconds: number(card.cost.video_seconds) }),
@@ -103,11 +108,11 @@ function reward(card) {
     t("help.licence", { licence: card.licence }),
   ];
   const options = Object.entries(card.options);
-  return term(`reward-${card.name}`, html`${card.title} <code>${card.name}</code> ${badges.filter(Boolean).map((badge) => html`<span class="fg-badge">${badge}</span> `)}`,
-    html`<p lang="en">${card.measures}</p><p class="fg-small">${facts.filter(Boolean).join(" · ")}</p>
-      <p><strong>${t("help.exploits")}</strong></p><ul lang="en">${card.exploits.map((exploit) => html`<li>${exploit}</li>`)}</ul>
-      ${options.length ? html`<p><strong>${t("help.options")}</strong></p><ul lang="en">${options.map(
-        ([name, option]) => html`<li><code>${name}</code> (${String(option.default)}): ${option.help}</li>`,
+  return term(`reward-${card.name}`, html`${words.title} <code>${card.name}</code> ${badges.filter(Boolean).map((badge) => html`<span class="fg-badge">${badge}</span> `)}`,
+    html`<p>${words.measures}</p><p class="fg-small">${facts.filter(Boolean).join(" · ")}</p>
+      <p><strong>${t("help.exploits")}</strong></p><ul>${words.exploits.map((exploit) => html`<li>${exploit}</li>`)}</ul>
+      ${options.length ? html`<p><strong>${t("help.options")}</strong></p><ul>${options.map(
+        ([name, option]) => html`<li><code>${name}</code> (${String(option.default)}): ${words.option_words?.[name] ?? option.help}</li>`,
       )}</ul>` : ""}`);
 }
 

@@ -4,6 +4,7 @@ import { api } from "./api.js";
 import { ago, bytes, duration, moment, number } from "./format.js";
 import { confirmed } from "./shell_confirm.js";
 import { tableBox } from "./shell_parts.js";
+import { said } from "./server_words.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox, View } from "./view.js";
@@ -98,7 +99,7 @@ class Machines extends View {
         (name) => html`<div><dt>${t(`machines.part.${name}`)}</dt>
           <dd><span class="fg-state fg-state-${health[name].ok ? "succeeded" : "failed"}"><span aria-hidden="true"></span>${t(
             health[name].ok ? "machines.ok" : "machines.away",
-          )}</span> <span class="fg-small">${health[name].message}</span></dd></div>`,
+          )}</span> <span class="fg-small">${said(health[name].message)}</span></dd></div>`,
       )}</dl>${health.workspace ? html`<p class="fg-small">${t("machines.workspace")} <code>${health.workspace}</code></p>` : ""}</section>`;
   }
 

@@ -6,6 +6,7 @@ import { addressOf, GROUPS, isFiltered, KINDS, readQuery, requestOf, SORTS, togg
 import { runsTable } from "./runs_table.js";
 import { bulkSummary, kindName } from "./runs_words.js";
 import { confirmed } from "./shell_confirm.js";
+import { said } from "./server_words.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox, View } from "./view.js";
@@ -164,7 +165,7 @@ class Runs extends View {
     const { result } = this.state;
     if (!result) return "";
     const refused = result.refused.map(
-      ({ id, name, error }) => html`<li><a href="/run?id=${id}">${name}</a>: ${error?.message || ""}</li>`,
+      ({ id, name, error }) => html`<li><a href="/run?id=${id}">${name}</a>: ${said(error?.message)}</li>`,
     );
     return html`<div class="fg-card fg-result" id="fg-result"><div class="fg-row fg-spread">
       <p>${t(`runs.done.${result.action}`, { count: result.done })}

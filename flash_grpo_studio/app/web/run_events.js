@@ -2,6 +2,7 @@
 
 import { moment, number } from "./format.js";
 import { adviceFor, causeOf } from "./run_words.js";
+import { said } from "./server_words.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { stateBadge } from "./view.js";
@@ -18,17 +19,17 @@ export function typeName(type) {
 const scores = (rewards) => Object.entries(rewards ?? {}).map(([name, found]) => `${name} ${number(found?.mean)}`).join(", ");
 
 const SENTENCES = {
-  state: ({ data }) => html`${data.from ? html`${stateBadge(data.from)} → ` : ""}${stateBadge(data.to)} ${data.message}`,
+  state: ({ data }) => html`${data.from ? html`${stateBadge(data.from)} → ` : ""}${stateBadge(data.to)} ${said(data.message)}`,
   run_started: ({ data }) => t("run.told.run_started", { torch: data.versions?.torch ?? "?" }),
   evaluation: ({ data }) => html`${["validation", "heldout"].includes(data.split) ? t(`curve.${data.split}`) : data.split}: ${scores(data.rewards)}${
     data.best ? html` <strong>${t("run.told.best")}</strong>` : ""}`,
   samples: ({ data }) => t("run.told.samples", { count: data.files?.length ?? 0 }),
   checkpoint: ({ data }) => html`${data.path}${data.best ? html` <strong>${t("run.told.best")}</strong>` : ""}`,
-  warning: ({ data }) => html`${data.message} <em>${adviceFor(data.code)}</em>`,
+  warning: ({ data }) => html`${said(data.message)} <em>${adviceFor(data.code)}</em>`,
   request: ({ data }) => t("run.told.request", { request: data.request }),
   resumed: ({ data }) => t("run.told.resumed", { update: data.from_update }),
-  finished: ({ data }) => data.message,
-  failed: ({ data }) => html`${data.message} <em>${t(`run.remedy.${causeOf(data.message ?? "")}`)}</em>`,
+  finished: ({ data }) => said(data.message),
+  failed: ({ data }) => html`${said(data.message)} <em>${t(`run.remedy.${causeOf(data.message ?? "")}`)}</em>`,
 };
 
 function sentence(event) {
@@ -50,7 +51,7 @@ export function eventTable(events) {
 export function warningList(warnings) {
   if (!warnings.length) return "";
   return html`<section class="fg-card fg-warnings" id="fg-warnings" data-key="warnings"><h2>${t("run.warnings", { count: warnings.length })}</h2>
-    <ul>${warnings.map(({ id, data, update }) => html`<li data-key="${id}"><p>${data.message}${
+    <ul>${warnings.map(({ id, data, update }) => html`<li data-key="${id}"><p>${said(data.message)}${
       update ? html` <span class="fg-muted">(${t("chart.update", { update })})</span>` : ""}</p>
       <p><strong>${t("run.what_to_do")}</strong> ${adviceFor(data.code)}</p></li>`)}</ul></section>`;
 }

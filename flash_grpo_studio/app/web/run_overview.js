@@ -6,6 +6,7 @@ import { warningList } from "./run_events.js";
 import { Panel } from "./run_panel.js";
 import { gridOf, updateName } from "./run_samples.js";
 import { go, link } from "./page_url.js";
+import { said } from "./server_words.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox } from "./view.js";
@@ -84,7 +85,7 @@ class Overview extends Panel {
     if (attempts.length < 2) return "";
     const rows = attempts.map((attempt) => html`<tr data-key="${attempt.number}"><td>${attempt.number}</td>
       <td>${attempt.host} (${attempt.devices.join(", ")})</td><td>${attempt.from_update ?? "–"}</td>
-      <td>${attempt.outcome ?? t("run.attempt_active")}</td><td>${attempt.message}</td></tr>`);
+      <td>${attempt.outcome ?? t("run.attempt_active")}</td><td>${said(attempt.message)}</td></tr>`);
     return html`<section data-key="attempts"><h2>${t("run.attempts")}</h2><div class="fg-table-box" tabindex="0" role="region"
       aria-label="${t("run.attempts")}"><table><thead><tr>${["number", "where", "from", "outcome", "message"].map(
       (name) => html`<th scope="col">${t(`run.attempt.${name}`)}</th>`)}</tr></thead><tbody>${rows}</tbody></table></div></section>`;

@@ -1,5 +1,6 @@
 // A job's situation in words: why it waits, what went wrong, and what to do about it.
 
+import { said } from "./server_words.js";
 import { t } from "./texts.js";
 
 export const ACTIVE = ["starting", "running", "pausing", "cancelling"];
@@ -38,7 +39,7 @@ export function waiting(reason) {
     const match = reason.match(pattern);
     if (match) return t(`run.waiting.${key}`, numbers(match.groups));
   }
-  return reason;
+  return said(reason);
 }
 
 function numbers(groups = {}) {
@@ -59,9 +60,9 @@ export function adviceFor(code) {
 export function situation(job) {
   if (job.state === "queued") {
     const place = t("run.queue_place", { place: job.queue_position ?? "?" });
-    return [place, waiting(job.waiting_reason), job.message].filter(Boolean);
+    return [place, waiting(job.waiting_reason), said(job.message)].filter(Boolean);
   }
   const own = ["starting", "pausing", "paused", "cancelling", "cancelled", "lost"];
-  const said = own.includes(job.state) ? [t(`run.state.${job.state}`)] : [];
-  return [...said, job.state === "failed" ? "" : job.message].filter(Boolean);
+  const state = own.includes(job.state) ? [t(`run.state.${job.state}`)] : [];
+  return [...state, job.state === "failed" ? "" : said(job.message)].filter(Boolean);
 }

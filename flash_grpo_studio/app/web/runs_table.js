@@ -3,6 +3,7 @@
 import { moment, money, timeSpan } from "./format.js";
 import { waiting } from "./run_words.js";
 import { kindName, roughlyAgo } from "./runs_words.js";
+import { said } from "./server_words.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { stateBadge } from "./view.js";
@@ -23,7 +24,7 @@ function progressOf(job) {
 function stateOf(job) {
   const place = job.queue_position ? html`<span class="fg-badge">${t("runs.place", { place: job.queue_position })}</span>` : "";
   // A message is shown where it is news: a run that runs or is done has nothing to explain.
-  const words = waiting(job.waiting_reason) || (["running", "succeeded"].includes(job.state) ? "" : job.message);
+  const words = waiting(job.waiting_reason) || (["running", "succeeded"].includes(job.state) ? "" : said(job.message));
   return html`<div class="fg-row fg-tight">${stateBadge(job.state)} ${place}</div>
     ${words ? html`<p class="fg-small fg-clamp">${words}</p>` : ""}`;
 }

@@ -1,6 +1,7 @@
 // What every page has: navigation by real links, language and theme, the banner while the server is away, and the login.
 
 import { api, connection, poll } from "./api.js";
+import { saidPlainly } from "./server_words.js";
 import { html } from "./template.js";
 import { LANGUAGES, chooseLanguage, currentLanguage, keepLanguage, t } from "./texts.js";
 import { View } from "./view.js";
@@ -202,7 +203,7 @@ class Shell extends View {
       location.reload();
     } catch (error) {
       const known = { 401: "login.wrong", 429: "login.later" }[error.status];
-      this.set({ wrong: known ? t(known) : error.message });
+      this.set({ wrong: known ? t(known) : saidPlainly(error.message) });
       form.elements.password.select();
     }
   }

@@ -3,6 +3,7 @@
 const LANGUAGES = { en: "English", zh: "简体中文" };
 const STORE = "flash-grpo-language";
 let words = {};
+let sentences = null;
 let language = "en";
 const missing = new Set();
 
@@ -16,8 +17,14 @@ export function currentLanguage() {
 export async function loadTexts() {
   // The document's head has chosen, by what is kept here or else the browser's own language.
   language = document.documentElement.lang.startsWith("zh") ? "zh" : "en";
-  const answer = await fetch(new URL(`./texts/${language}.json`, import.meta.url));
-  words = await answer.json();
+  const files = [`./texts/${language}.json`, ...(language === "zh" ? ["./server_zh.json"] : [])];
+  const answers = await Promise.all(files.map((file) => fetch(new URL(file, import.meta.url))));
+  [words, sentences = null] = await Promise.all(answers.map((answer) => answer.json()));
+}
+
+/** The server's sentences by their English templates; null where the pages are in English. */
+export function serverSentences() {
+  return sentences;
 }
 
 /** Remember a language for the next page. */

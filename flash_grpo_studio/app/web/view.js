@@ -1,6 +1,7 @@
 // Base of the studio's elements: a state, a `render` that turns it into markup, and events by `data-on` attributes.
 
 import { ApiError, poll } from "./api.js";
+import { said } from "./server_words.js";
 import { html, patch } from "./template.js";
 import { t } from "./texts.js";
 
@@ -130,8 +131,8 @@ export function errorBox(error) {
   if (!error) return html``;
   const id = error.id ? html`<p class="fg-small">${t("error.id")} <code>${error.id}</code></p>` : null;
   return html`<div class="fg-error" role="alert">
-    <p><strong>${error.message}</strong></p>
-    ${error.whatToDo ? html`<p>${error.whatToDo}</p>` : null} ${id}
+    <p><strong>${said(error.message)}</strong></p>
+    ${error.whatToDo ? html`<p>${said(error.whatToDo)}</p>` : null} ${id}
   </div>`;
 }
 
