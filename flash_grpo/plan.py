@@ -87,6 +87,12 @@ class Duration:
         return sum(self.update.values())
 
     @property
+    def update_range(self) -> tuple[float, float]:
+        """Seconds between which an update is expected."""
+        factor = SURE[self.speed.basis]
+        return self.per_update / factor, self.per_update * factor
+
+    @property
     def total(self) -> float:
         """Seconds of the run, should it go through all its updates."""
         return sum(self.run.values())
@@ -348,6 +354,8 @@ def plain(planned: Plan) -> dict[str, Any]:
         if duration is None
         else {
             "update_seconds": dict(duration.update),
+            "update_low_seconds": duration.update_range[0],
+            "update_high_seconds": duration.update_range[1],
             "run_seconds": dict(duration.run),
             "total_seconds": duration.total,
             "low_seconds": duration.range[0],

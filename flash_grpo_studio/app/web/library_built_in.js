@@ -20,7 +20,7 @@ export function builtInSets(page) {
       <button type="button" class="fg-button" data-on="click:lookAtSet" data-name="${set.name}" aria-expanded="${String(looking?.set.name === set.name)}">
         ${t("library.look")}<span class="fg-hidden"> ${familyTitle(set.name)}</span></button></div></td></tr>`);
   const columns = ["library.name", ...Object.values(SPLITS).map((split) => `library.built_in.${split}`), "library.built_in.categories", "library.actions"];
-  return html`<section class="fg-stack" data-key="built-in" aria-labelledby="fg-built-in"><h2 id="fg-built-in">${t("library.built_in.title")}</h2>
+  return html`<section class="fg-stack fg-below" data-key="built-in" aria-labelledby="fg-built-in"><h2 id="fg-built-in">${t("library.built_in.title")}</h2>
     <div class="fg-table-box"><table class="fg-stacked"><thead><tr>${columns.map((key) => html`<th scope="col">${t(key)}</th>`)}</tr></thead>
       <tbody>${rows}</tbody></table></div>
     ${looking ? lookedAt(looking) : null}</section>`;

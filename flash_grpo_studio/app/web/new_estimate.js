@@ -9,6 +9,11 @@ export function plannedTime({ plan: { time } }) {
   return time ? t("new.plan.about", { time: timeSpan({ low: time.low_seconds, high: time.high_seconds }) }) : null;
 }
 
+/** The same of one update. */
+export function plannedUpdate({ plan: { time } }) {
+  return time ? t("new.plan.about", { time: timeSpan({ low: time.update_low_seconds, high: time.update_high_seconds }) }) : null;
+}
+
 /** The price of the planned time; null where there is none. */
 export function plannedPrice({ price }) {
   return price ? t("new.plan.about", { time: moneySpan(price, price.currency) }) : null;

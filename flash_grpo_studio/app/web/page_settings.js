@@ -31,8 +31,7 @@ class Settings extends View {
     const { me, error, said, users } = this.state;
     return html`<div class="fg-stack"><h1>${t("page.settings")}</h1> ${errorBox(error)}
       <p class="fg-hidden" role="status">${said}</p>
-      <div class="fg-columns">${this.#looks()} ${me?.login_needed ? this.#password() : ""}</div>
-      <fg-price data-own data-key="price"></fg-price>
+      <div class="fg-columns">${this.#looks()} <fg-price data-own data-key="price"></fg-price> ${me?.login_needed ? this.#password() : ""}</div>
       ${me ? html`${this.#tokens()} ${this.#hub(me)}` : html`<p class="fg-muted">${t("settings.loading")}</p>`}
       ${me && users ? this.#users() : ""} ${this.#about()}</div>`;
   }
