@@ -1,7 +1,7 @@
 // The review of a new run: what it needs and spends, what to change where it does not fit, and how to run it elsewhere.
 
-import { bytes, duration, number, percent } from "./format.js";
-import { plannedPrice, plannedTime, setRateLink } from "./new_estimate.js";
+import { bytes, number, percent } from "./format.js";
+import { plannedPrice, plannedTime, plannedUpdate, setRateLink } from "./new_estimate.js";
 import { launchPanel } from "./new_launch.js";
 import { section } from "./new_goal.js";
 import { said, saidPlainly } from "./server_words.js";
@@ -50,7 +50,7 @@ function table(page, plan) {
     ["time", time ? html`${plannedTime(plan)}
       <span class="fg-small" title="${saidPlainly(time.speed.source)}">(${t(`new.plan.basis.${time.speed.basis}`)})</span>` : t("new.plan.no_time")],
     ...(price ? [["price", price]] : []),
-    ["update", time ? duration(Object.values(time.update_seconds).reduce((sum, seconds) => sum + seconds, 0)) : "–"],
+    ["update", plannedUpdate(plan) ?? "–"],
     ["memory", html`${bytes(memory.peak_gb * 1e9)} <span class="fg-small">(${phaseName(memory.peak_phase)}${memory.available_gb === null ? "" : ` / ${bytes(memory.available_gb * 1e9)}`})</span>`],
     ["disk", bytes(disk.most_gb * 1e9)],
     ["cost", html`${number(cost.cost)} <span class="fg-small">(${t("new.plan.nfe", { nfe: number(cost.nfe) })})</span>`],
