@@ -27,6 +27,8 @@ class FakeStudio(ThreadingHTTPServer):
         self.states = ["queued", "running", "succeeded"]
         self.asked: list[tuple[str, str | None]] = []
         self.sent: list[Any] = []
+        self.uploaded = b""
+        self.result: dict[str, Any] = {}
 
     @property
     def url(self) -> str:
@@ -76,11 +78,16 @@ class _Handler(BaseHTTPRequestHandler):
         if path.endswith("/content"):
             content = self.server.adapter
             return self._answer(200, content[:-5] if self.server.wrong == "short" else content)
+        if path.endswith("/videos"):
+            return self._json(200, {"videos": [{"id": JOB}]})
         return self._json(200, self._job())
 
     def do_POST(self) -> None:
         self._count()
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/api/v1/uploads":
+            self.server.uploaded = body
+            return self._json(201, {"id": JOB})
         self.server.sent.append(json.loads(body))
         if self.server.wrong == "invalid":
             fields = [{"field": "overrides.frames", "message": "must be 4n+1, got 10"}]
@@ -106,7 +113,13 @@ class _Handler(BaseHTTPRequestHandler):
         states = self.server.states
         state = states.pop(0) if len(states) > 1 else states[0]
         progress = {"update": 3, "updates": 80, "eta_seconds": 120.0}
-        return {"id": JOB, "name": "pocket: <i>size</i>", "state": state, "progress": progress, "message": ""}
+        return {
+            "id": JOB,
+            "name": "pocket: <i>size</i>",
+            "state": state,
+            "progress": progress,
+            "message": "",
+        } | self.server.result
 
     def _json(self, status: int, value: Any) -> None:
         self._answer(status, json.dumps(value).encode())

@@ -11,7 +11,7 @@ import pytest
 
 from custom_nodes.comfyui_flash_grpo.logic.problem import Problem
 from custom_nodes.comfyui_flash_grpo.logic.studio import Exported, Studio, job_of
-from custom_nodes.comfyui_flash_grpo.logic.studio_jobs import Standing, launch, look, parse_changes, wait
+from custom_nodes.comfyui_flash_grpo.logic.studio_jobs import Standing, launch, look, parse_changes, score, wait
 from custom_nodes.comfyui_flash_grpo.logic.studio_settings import TOKEN as TOKEN_VARIABLE
 from custom_nodes.comfyui_flash_grpo.logic.studio_settings import URL, Access, needed, read_access
 from tests.custom_nodes.fake_studio import JOB, TOKEN, FakeStudio, fake_studio
@@ -157,6 +157,28 @@ def test_a_job_is_watched_to_its_end_and_no_longer_than_asked(
     assert "about 2 min left" in wait(studio(server), JOB, 0, lambda standing: None).text
     with pytest.raises(Problem, match="expected a job of 16 hexadecimal digits, got '../x'"):
         look(studio(server), "../x")
+
+
+def test_a_video_is_sent_made_playable_and_scored(
+    server: FakeStudio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("custom_nodes.comfyui_flash_grpo.logic.studio_jobs.PAUSE", 0.01)
+    video = tmp_path / "a.mp4"
+    video.write_bytes(b"\x00\x01 a video \r\n--")
+    server.states, server.result = ["succeeded"], {"result": {"videos": [{"scores": {"hpsv3": 0.5, "other": 1.0}}]}}
+    inputs = (video, ["hpsv3"], {"hpsv3": {"x": 1}, "flicker": {}}, "a fox", 60.0, lambda standing: None)
+    assert score(studio(server), *inputs) == {"hpsv3": 0.5}
+    assert video.read_bytes() in server.uploaded and b'name="file"; filename="a.mp4"' in server.uploaded
+    made, scored = server.sent
+    assert (made["kind"], made["file_id"]) == ("normalisation", JOB)
+    assert (scored["kind"], scored["video_ids"], scored["prompt"]) == ("scoring", [JOB], "a fox")
+    assert scored["reward_options"] == {"hpsv3": {"x": 1}}
+    server.result = {"result": {"videos": []}}
+    with pytest.raises(Problem, match="gave no scores for the video"):
+        score(studio(server), *inputs)
+    server.states = ["failed"]
+    with pytest.raises(Problem, match="did not succeed within 60 s .*failed"):
+        score(studio(server), *inputs)
 
 
 # where it is ---------------------------------------------------------------------------------------------------------
