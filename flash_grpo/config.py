@@ -62,7 +62,12 @@ class RunConfig(BaseModel):
     )
 
     # prompts
-    prompts: str = _field("pocket:train", "prompts", "Training prompts: a built-in set or a .txt, .csv or .jsonl file.")
+    prompts: str = _field(
+        "pocket:train",
+        "prompts",
+        "Training prompts: a built-in set, categories of one such as studio:train:food+text, or a .txt, .csv or .jsonl "
+        "file.",
+    )
     validation_prompts: str = _field("pocket:validation", "prompts", "Prompts that choose the best checkpoint.")
     heldout_prompts: str = _field("pocket:heldout", "prompts", "Prompts looked at for the report alone.")
     negative_prompt: str = _field("", "prompts", "Prompt of the unconditional branch of guidance.")
