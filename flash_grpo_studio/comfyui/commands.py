@@ -32,7 +32,7 @@ def install(
     print(f"installed the node pack into {target}")
     if pocket:
         _pocket(folder / "models")
-    print("restart ComfyUI, then open Templates and choose one of flash_grpo")
+    print("restart ComfyUI, then open Templates, comfyui_flash_grpo, and press Run in one of them")
 
 
 @comfyui.command()
