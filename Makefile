@@ -36,8 +36,11 @@ comfyui-pack: $(VENV)/.ready-dev ## renew the copies of this project's code in t
 comfyui-test: $(VENV)/.ready-dev ## run the node pack's tests in the ComfyUI of COMFYUI_DIR with the Python of COMFYUI_PYTHON
 	$(BIN)/python -m pytest -m comfyui $(PYTEST_ARGS)
 
-screenshots: $(VENV)/.ready-dev ## set up, then take a picture of every page, light and dark, desktop and phone
+screenshots: before-after ## set up, then take a picture of every page, light and dark, desktop and phone
 	$(BIN)/python -m tests.app.pages.screenshots docs/screenshots
+
+before-after: $(VENV)/.ready-dev ## set up, then compose the moving picture of the README
+	$(BIN)/python -m tests.app.pages.before_after docs/screenshots/before-after.webp
 
 lint: $(VENV)/.ready-dev ## style and types
 	$(BIN)/ruff check .
