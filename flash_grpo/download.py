@@ -129,7 +129,7 @@ class Hub:
     def _token_advice(self) -> str:
         return f"{'the token in HF_TOKEN does not open it' if self.token else 'it is not public'}: {self._token()}"
 
-    def said(self, error: Exception) -> str:
+    def said(self, error: BaseException) -> str:
         """The first line of an error, without the token."""
         lines = str(error).strip().splitlines()
         said = lines[0] if lines else type(error).__name__
