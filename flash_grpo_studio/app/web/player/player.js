@@ -102,6 +102,7 @@ class Player extends HTMLElement {
 
   #load() {
     this.#clock.close();
+    this.#stage.clear();
     this.#pair.sides.forEach((side, place) => {
       if (side.frames === 0) this.#sources[place].fail("empty");
       else this.#sources[place].load(side.src, side.poster);
@@ -169,9 +170,18 @@ class Player extends HTMLElement {
     return this.#stage.pictures;
   }
 
-  /** The clock, for tests and measurements. */
-  get clock() {
-    return this.#clock;
+  /** Whether the sides are held together; only tests and measurements switch it off, to see what it does. */
+  get linked() {
+    return this.#clock.linked;
+  }
+
+  set linked(linked) {
+    this.#clock.linked = linked;
+  }
+
+  /** How often nudging was not enough, and both had to seek. */
+  get resyncs() {
+    return this.#clock.resyncs;
   }
 
   get words() {
@@ -254,8 +264,7 @@ class Player extends HTMLElement {
 
   #hooks() {
     return {
-      hold: () => this.#stage.hold(),
-      release: () => this.#stage.release(),
+      draw: (pictures) => this.#stage.draw(pictures),
       frame: (frame) => {
         this.#parts.controls.tick(frame);
         this.#tell();
