@@ -109,17 +109,17 @@ def _write(
 ) -> tuple[dict[str, Any], str]:
     """Write the composition once; returns what was written, and why it ends before some of its videos, if so."""
     with ExitStack() as stack:
-        clips = [
-            Clip(path, stack.enter_context(open_video(path))) for pair in pairs for path in (pair.left, pair.right)
-        ]
+        files = [file for pair in pairs for file in (pair.left, pair.right)]
+        clips = [Clip(file, stack.enter_context(open_video(file))) for file in files]
         rate = _rate(clips, style, kind)
         length = min((clip.seconds for clip in clips if clip.seconds), default=0.0)
-        loop = max(1, math.ceil(length * rate))
+        loop, most = math.ceil(length * rate) or ANIMATION_FRAMES, None  # as the files say, or one that does not
         if kind != "mp4":
             loop = min(loop, ANIMATION_FRAMES)
         board = _board(pairs, clips, style, shrink, kind, ANIMATION_PIXELS // loop)
+        if kind != "mp4":  # files may say less than they hold
+            most = min(ANIMATION_FRAMES, max(loop, ANIMATION_PIXELS // (board.width * board.height)))
         writer = stack.enter_context(closing(_writer(path, kind, board, rate)))
-        most = ANIMATION_FRAMES if kind != "mp4" else None
         frames, cut = _play(clips, board, writer, rate, loop, most, told)
         writer.finish()
     facts = {"format": kind, "layout": style.layout, "width": board.width, "height": board.height}

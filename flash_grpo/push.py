@@ -5,6 +5,7 @@ Imports no torch.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import warnings
@@ -48,7 +49,7 @@ def push(folder: Path, repo: str, task: Task, private: bool = True) -> dict[str,
         done += files[operation.path_in_repo].stat().st_size
         task.progress("upload", done, total)
     with task.at_once(), _spoken(hub, repo):
-        commit = api.create_commit(repo, operations, commit_message=f"Add {folder.resolve().name}")
+        commit = api.create_commit(repo, operations, commit_message=_title(folder))
         present = api.model_info(repo, revision=commit.oid, files_metadata=True)
     _check_arrived(repo, files, {sibling.rfilename: sibling.size for sibling in present.siblings or ()})
     url = f"{hub.endpoint}/{repo}"
@@ -79,6 +80,15 @@ def _verified(folder: Path, task: Task) -> dict[str, Path]:
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     files = verify(folder, lambda done: task.progress("verify", done, max(size, done)))
     return {**files, SUMS: folder / SUMS}
+
+
+def _title(folder: Path) -> str:
+    """What the commit is called: the run and the update that are exported."""
+    try:
+        facts = json.loads((folder / "export.json").read_text(encoding="utf-8"))["metadata"]
+        return f"Add {facts['flash_grpo.run']}, update {facts['flash_grpo.update']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"Add {folder.resolve().name}"
 
 
 def _made(api: HfApi, repo: str, private: bool) -> bool:
