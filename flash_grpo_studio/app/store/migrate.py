@@ -13,7 +13,7 @@ from flash_grpo_studio.app.store.engine import Store
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest revision; a test holds it against the migration scripts."""
 _LOCK = 7_301_942
 

@@ -49,6 +49,17 @@ class User(Table):
     created: Mapped[float] = mapped_column(default=time.time)
 
 
+class Draft(Table):
+    """A form that a user has begun; `address` says on which page, version grows with every change."""
+
+    __tablename__ = "drafts"
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), primary_key=True)
+    address: Mapped[str] = mapped_column(String(1000), primary_key=True)
+    version: Mapped[int]
+    form: Mapped[dict[str, Any]]
+    changed: Mapped[float] = mapped_column(default=time.time)
+
+
 class ApiToken(Table):
     """A credential: `kind` is token (for programs) or session (a browser's cookie); only its SHA-256 is kept.
 

@@ -1,7 +1,5 @@
-// What the New run page remembers: the ask as a person builds it, kept in this browser so that a reload loses nothing.
+// What the New run page remembers: the ask as a person builds it.
 
-const DRAFT = "flash-grpo-draft:";
-const DRAFTS_KEPT = 10;
 export const PROMPT_KEYS = ["prompts", "validation_prompts", "heldout_prompts"];
 
 export function equal(one, other) {
@@ -140,36 +138,4 @@ export function linkOf(form) {
   for (const [key, value] of Object.entries(form.set)) query.append("set", `${key}=${JSON.stringify(value)}`);
   if (form.source === "set" && form.promptSet) query.set("prompts", form.promptSet);
   return `${location.origin}/new?${query}`;
-}
-
-export function loadDraft(search) {
-  try {
-    const kept = JSON.parse(localStorage.getItem(DRAFT + search));
-    return kept && typeof kept.form?.set === "object" ? { ...kept, form: { ...freshForm(), ...kept.form } } : null;
-  } catch {
-    return null;
-  }
-}
-
-/** Keep the form; false where the browser has no room for it. */
-export function saveDraft(search, form) {
-  try {
-    localStorage.setItem(DRAFT + search, JSON.stringify({ time: Date.now(), form }));
-    forgetOldDrafts();
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-export function dropDraft(search) {
-  localStorage.removeItem(DRAFT + search);
-}
-
-function forgetOldDrafts() {
-  const names = Object.keys(localStorage).filter((name) => name.startsWith(DRAFT));
-  if (names.length <= DRAFTS_KEPT) return;
-  const age = (name) => JSON.parse(localStorage.getItem(name))?.time ?? 0;
-  names.sort((one, other) => age(one) - age(other));
-  for (const name of names.slice(0, names.length - DRAFTS_KEPT)) localStorage.removeItem(name);
 }

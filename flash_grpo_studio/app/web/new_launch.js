@@ -1,7 +1,7 @@
 // The panel that says what a click will do, and the launch itself: one job per state of the form, however often clicked.
 
 import { api, ApiError } from "./api.js";
-import { dropDraft, PROMPT_KEYS } from "./form_state.js";
+import { PROMPT_KEYS } from "./form_state.js";
 import { bytes } from "./format.js";
 import { problemsOf } from "./new_check.js";
 import { plannedPrice, plannedTime } from "./new_estimate.js";
@@ -67,9 +67,9 @@ export const launchActions = {
       if (key !== this.state.form.key) return; // changed in the meantime: that is not what was clicked for
       if (this.refused()) return;
       const job = await this.submit();
-      dropDraft(this.search);
       this.launched = true;
       clearTimeout(this.saving);
+      await this.draft.drop();
       location.assign(`/run?id=${job.id}`);
     } catch (error) {
       this.launchFailed(error);

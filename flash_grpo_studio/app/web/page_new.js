@@ -1,9 +1,10 @@
 // New run: from a complete default, launched by one click, to every setting there is.
 
-import { api } from "./api.js";
+import { api, connection } from "./api.js";
 import { fieldsActions } from "./form_actions.js";
 import { describe, loadCatalogueWords, syncControls } from "./form_fields.js";
-import { dropDraft, formOfAsk, formOfLink, freshForm, loadDraft, saveDraft, wholeConfig } from "./form_state.js";
+import { Draft, HERE, NOWHERE, THEIRS } from "./form_draft.js";
+import { formOfAsk, formOfLink, freshForm, wholeConfig } from "./form_state.js";
 import { advancedSection } from "./new_advanced.js";
 import { budgetActions } from "./new_budget.js";
 import { checkActions } from "./new_check.js";
@@ -26,6 +27,10 @@ class NewRun extends View {
 
   async start() {
     this.search = location.search;
+    this.draft = new Draft(this.search);
+    const back = () => !connection.lost && this.state.kept === HERE && this.keep();
+    connection.addEventListener("change", back);
+    this.onStop(() => connection.removeEventListener("change", back));
     addEventListener("pageshow", (event) => {
       if (event.persisted) location.reload(); // back from the run that was launched: a new form, a new key
     });
@@ -34,9 +39,10 @@ class NewRun extends View {
 
   async load() {
     try {
-      const [presets, models, bases, rewards, choices, schema, sets, workers, rate] = await Promise.all([
+      const [presets, models, bases, rewards, choices, schema, sets, workers, rate, draft] = await Promise.all([
         api.get("/presets"), api.get("/models"), api.get("/base-models"), api.get("/rewards"), api.get("/choices"),
-        api.get("/schema"), api.get("/prompt-sets?limit=500"), api.get("/workers"), api.get("/price"), loadCatalogueWords(),
+        api.get("/schema"), api.get("/prompt-sets?limit=500"), api.get("/workers"), api.get("/price"), this.draft.open(),
+        loadCatalogueWords(),
       ]);
       Object.assign(this.state, {
         presets: Object.fromEntries(presets.map((preset) => [preset.name, preset])),
@@ -49,7 +55,7 @@ class NewRun extends View {
         rate,
         fields: Object.entries(schema.properties).map(([key, entry]) => describe(key, entry)),
       });
-      await this.takeForm();
+      await this.takeForm(draft);
       this.set({ loaded: true, error: null });
       this.orderRewards();
       this.promptsChanged();
@@ -61,17 +67,16 @@ class NewRun extends View {
   }
 
   /** The form of the draft, the clone, or the link; else the complete default. */
-  async takeForm() {
+  async takeForm(draft) {
     const { presets } = this.state;
     const clone = new URLSearchParams(this.search).get("clone");
     let form = null;
     if (clone) form = await this.cloned(clone);
     form ??= formOfLink(this.search, presets, DEFAULT_PRESET) ?? freshForm(DEFAULT_PRESET);
     this.state.origin = structuredClone(form);
-    const draft = loadDraft(this.search);
-    const usable = draft && draft.form.preset in presets && !draft.launched;
+    const usable = draft && draft.form.preset in presets;
     this.state.form = usable ? { ...draft.form, key: crypto.randomUUID() } : form;
-    this.state.restored = usable ? draft.time / 1000 : null;
+    Object.assign(this.state, { restored: usable, kept: usable && draft.theirs ? THEIRS : "" });
   }
 
   async cloned(id) {
@@ -111,16 +116,34 @@ class NewRun extends View {
     form.key = crypto.randomUUID();
     Object.assign(this.state.problems, this.localProblems());
     clearTimeout(this.saving);
-    this.saving = setTimeout(() => {
-      const unsaved = !saveDraft(this.search, form);
-      if (unsaved !== Boolean(this.state.unsaved)) this.set({ unsaved });
-    }, SAVE_AFTER);
+    this.saving = setTimeout(() => this.keep(), SAVE_AFTER);
     this.checkSoon();
     this.update();
   }
 
-  startOver() {
-    dropDraft(this.search);
+  async keep() {
+    this.set({ kept: await this.draft.save(this.state.form) });
+  }
+
+  /** Of two windows with one draft: what the other made of it, in the place of this form. */
+  async takeTheirs(event, button) {
+    clearTimeout(this.saving);
+    const found = await this.act(async () => ({ draft: await this.draft.takeTheirs() }), button);
+    if (!found) return;
+    const form = found.draft?.form ?? this.state.form; // gone by now: this one is the draft
+    Object.assign(this.state, { form: { ...form, key: crypto.randomUUID() }, kept: "", split: null });
+    this.orderRewards();
+    this.promptsChanged();
+    this.check();
+  }
+
+  async keepMine(event, button) {
+    const kept = await this.act(() => this.draft.keepMine(this.state.form), button);
+    if (kept) this.set({ kept });
+  }
+
+  async startOver() {
+    await this.draft.drop();
     if (this.search) location.assign("/new");
     else location.reload();
   }
@@ -142,14 +165,17 @@ class NewRun extends View {
   }
 
   notices() {
-    const { restored, cloneOf, cloneError, unsaved } = this.state;
+    const { restored, cloneOf, cloneError, kept } = this.state;
     return html`<div data-key="notices">
       ${cloneError ? errorBox(cloneError) : null}
       ${cloneOf ? html`<p class="fg-notice fg-row fg-spread"><span>${t("new.clone.of")}
         <a href="/run?id=${cloneOf.id}">${cloneOf.name}</a>. ${t("new.clone.hint")}</span></p>` : null}
       ${restored ? html`<p class="fg-notice fg-row fg-spread" id="fg-restored"><span>${t("new.restored")}</span>
         <button type="button" class="fg-button" data-on="click:startOver">${t("new.start_over")}</button></p>` : null}
-      ${unsaved ? html`<p class="fg-notice">${t("new.unsaved")}</p>` : null}
+      ${kept === NOWHERE || kept === HERE ? html`<p class="fg-notice" id="fg-kept">${t(kept === HERE ? "new.kept_here" : "new.unsaved")}</p>` : null}
+      ${kept === THEIRS ? html`<div class="fg-notice fg-row fg-spread" id="fg-theirs" role="alert"><span>${t("new.theirs")}</span>
+        <button type="button" class="fg-button" data-on="click:takeTheirs">${t("new.take_theirs")}</button>
+        <button type="button" class="fg-button" data-on="click:keepMine">${t("new.keep_mine")}</button></div>` : null}
     </div>`;
   }
 

@@ -30,7 +30,7 @@ from flash_grpo_studio.app.pages.addresses import WEB
 from flash_grpo_studio.app.pages.mount import mount_pages
 from flash_grpo_studio.app.settings import Settings
 from flash_grpo_studio.app.store.engine import Store
-from flash_grpo_studio.app.store.tables import Checkpoint, Job, Video
+from flash_grpo_studio.app.store.tables import Checkpoint, Draft, Job, Video
 from flash_grpo_studio.app.workspace import Workspace
 from tests import chaos
 from tests.databases import free_port, missing
@@ -110,6 +110,13 @@ class Served:
                     session.add(Video(owner_id=owner, job_id=job, update=update, side=side, **facts, **where))
         store.close()
         return job
+
+    def forget_drafts(self) -> None:
+        """What a test before has begun on the page of a new run is not taken up by the next."""
+        store = self.store()
+        with store.writing() as session:
+            session.execute(delete(Draft))
+        store.close()
 
     def clear(self) -> None:
         """No job any more."""
@@ -312,6 +319,7 @@ class StudioPage:
 @pytest.fixture
 def studio_page(browser: Any, served: Served) -> Iterator[StudioPage]:
     """Pages of the module's studio; afterwards there must have been no error and no foreign request."""
+    served.forget_drafts()
     found = StudioPage(browser, served)
     yield found
     found.close()
