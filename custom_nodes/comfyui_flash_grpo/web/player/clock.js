@@ -1,22 +1,23 @@
 // A copy of flash_grpo_studio/app/web/player/clock.js, made by `make comfyui-pack`; edit that file instead.
 // Two videos in lock-step. The first is the master: at each of its frames the second is nudged by up to 3 %, and where
-// it is further off than half a frame both seek to the same one. Paused, stepped or at the seam of a loop, both show
-// the same frame: the last picture is held until both have the new one.
+// it is further off than half a frame both seek to the same one. The screen gets a new picture only when both videos
+// stand at the same frame; a decoder that falls behind costs pictures, never the link.
 
-import { clamp, correction, frameAt, loopWithin, timeOf, untilWrap } from "./math.js";
+import { clamp, correction, frameAt, loopWithin, overlap, timeOf, untilWrap } from "./math.js";
 import { Tape } from "./tape.js";
 
 const LOW_SECONDS = 0.35; // less than this ahead, and both wait: a video that runs dry stops before the other is told
 const ENOUGH_SECONDS = 1.5;
 const CALM_MS = 400; // after a start or a seek a drift is given this long to be nudged away
 const LOOK_MS = 200;
+const ASTRAY_MS = 400; // no common frame for so long: the decoders won't meet by themselves
 
 export class Clock {
   /** Whether somebody wants it to play; it may wait for data meanwhile. */
   playing = false;
   /** Whether it waits for data. */
   starved = false;
-  /** Without the link the videos run as they like; only the tests that show what the link does want that. */
+  /** Without the link each side runs and shows as it likes; only to see what the link does. */
   linked = true;
   /** Seeks that were needed because nudging was not enough. */
   resyncs = 0;
@@ -31,16 +32,18 @@ export class Clock {
   #target = 0;
   #moving = null;
   #calm = 0;
+  #seen = 0;
+  #on = "";
   #timer = 0;
   #looking = 0;
 
   /**
-   * hooks: hold() and release() keep and let go the picture on the screen, frame(number) and change() tell, lap() is
-   * called at the end of each round, refused() where the browser lets nothing play.
+   * hooks: draw([picture, picture]) puts both sides on the screen, frame(number) and change() tell, lap() is called at the
+   * end of each round, refused() where the browser lets nothing play.
    */
   constructor(videos, hooks) {
     this.#hooks = hooks;
-    this.#tapes = videos.map((video, place) => new Tape(video, () => place === 0 && this.#tick()));
+    this.#tapes = videos.map((video, place) => new Tape(video, () => this.#presented(place)));
     for (const video of videos) {
       video.addEventListener("waiting", () => this.#dry());
       video.addEventListener("ended", () => this.#ended());
@@ -64,7 +67,6 @@ export class Clock {
     clearInterval(this.#looking);
     Object.assign(this, { frames: 0, frame: 0, playing: false, starved: false });
     this.#moving = null;
-    this.#hooks.release();
   }
 
   get opened() {
@@ -102,13 +104,13 @@ export class Clock {
     this.#hooks.change();
   }
 
-  /** Stop, both on the master's frame. */
+  /** Stop, both at the frame on the screen. */
   pause() {
     if (!this.playing) return;
     Object.assign(this, { playing: false, starved: false });
     this.#halt();
     this.#hooks.change();
-    if (!this.#moving) this.seek(frameAt(this.#tapes[0].video.currentTime, this.fps));
+    if (!this.#moving) this.seek(this.frame);
   }
 
   /** Show a frame on both sides; of many calls in a row the last one counts. Resolves when both show it. */
@@ -120,7 +122,7 @@ export class Clock {
     return this.#moving;
   }
 
-  /** The numbers of the frames on the screen, each in its own rate. */
+  /** The numbers of the frames the videos stand at, each in its own rate. */
   get shown() {
     return this.#tapes.map((tape) => tape.frame);
   }
@@ -129,15 +131,15 @@ export class Clock {
     const turn = this.#turn;
     this.#halt();
     for (let reached = null; reached !== this.#target; ) {
-      this.#hooks.hold();
       reached = this.#target;
       const time = timeOf(reached, this.fps);
       await Promise.all(this.#tapes.map((tape) => tape.seek(time)));
       if (turn !== this.#turn) return;
+      this.#on = "";
+      this.#hooks.draw(this.#tapes.map(({ video }) => video));
     }
     this.#moving = null;
-    this.#hooks.release();
-    if (this.playing) this.#start();
+    if (this.playing && !this.starved) this.#start();
   }
 
   #tell(frame) {
@@ -154,7 +156,8 @@ export class Clock {
   async #start() {
     if (!this.#fed(ENOUGH_SECONDS)) return this.#dry();
     const turn = this.#turn;
-    this.#calm = performance.now() + CALM_MS;
+    this.#seen = performance.now();
+    this.#calm = this.#seen + CALM_MS;
     this.speed = this.#speed;
     try {
       await Promise.all(this.#tapes.map(({ video }) => video.play()));
@@ -166,24 +169,57 @@ export class Clock {
     }
   }
 
-  #tick() {
-    if (!this.playing || this.starved || this.#moving || !this.opened) return;
-    const [master, follower] = this.#tapes;
-    const [, last] = this.loop;
-    const frame = Math.min(frameAt(master.shown, this.fps), this.frames - 1);
+  /** A video has come to a new frame. */
+  #presented(place) {
+    if (this.#running && place === 0) this.#tick(...this.#tapes);
+    if (this.#running && !this.#draw() && performance.now() - this.#seen > ASTRAY_MS) this.#rejoin();
+  }
+
+  get #running() {
+    return this.playing && !this.starved && !this.#moving && this.opened;
+  }
+
+  /** Put both frames on the screen if they belong together. Whether they do. */
+  #draw() {
+    const taken = this.#tapes.map((tape) => tape.take(this.#speed));
+    const fit = taken.every(Boolean) && (!this.linked || this.#fit(taken));
+    if (fit) this.#show(taken);
+    for (const frame of taken) frame?.close();
+    return fit;
+  }
+
+  #fit([one, other]) {
+    const [rate, otherRate] = this.#tapes.map((tape) => tape.fps);
+    return overlap(one.time, rate, other.time, otherRate);
+  }
+
+  #show(taken) {
+    const times = taken.map(({ time }) => time);
+    const frame = frameAt(Math.max(...times), this.fps);
+    // Where the seam comes late, nobody sees what lies behind it; and the second to come finds the pair on the screen.
+    if (frame > this.loop[1] || String(times) === this.#on) return;
+    this.#on = String(times);
+    this.#seen = performance.now();
+    this.#hooks.draw(taken.map(({ picture }) => picture));
     if (frame !== this.frame) this.#tell(frame);
-    if (frame >= last) return this.#plan(last);
+  }
+
+  #tick(master, follower) {
+    const [, last] = this.loop;
+    if (frameAt(master.shown, this.fps) >= last) return this.#plan(last);
     if (!this.#fed(LOW_SECONDS)) return this.#dry();
     if (this.linked) this.#follow(master.video, follower.video);
   }
 
+  /** Both to the master's place. */
+  #rejoin() {
+    this.resyncs++;
+    this.seek(frameAt(this.#tapes[0].video.currentTime, this.fps));
+  }
+
   #follow(master, follower) {
     const wanted = correction((follower.currentTime - master.currentTime) * this.fps);
-    if (wanted.seek && performance.now() > this.#calm) {
-      this.resyncs++;
-      this.seek(frameAt(master.currentTime, this.fps));
-      return;
-    }
+    if (wanted.seek && performance.now() > this.#calm) return this.#rejoin();
     const rate = this.#speed * wanted.factor;
     if (Math.abs(follower.playbackRate - rate) > 1e-6) follower.playbackRate = rate;
   }
@@ -209,11 +245,11 @@ export class Clock {
     return this.#tapes.every((tape) => tape.ready && tape.ahead() >= seconds * this.#speed);
   }
 
-  /** One of them runs out of data: both wait until both have enough. */
+  /** One of them runs out of data: both wait, at the same frame, until both have enough. */
   #dry() {
-    if (!this.playing || this.starved || this.#moving) return;
+    if (!this.#running) return;
     this.starved = true;
-    this.#halt();
+    this.seek(this.frame);
     this.#hooks.change();
     const turn = this.#turn;
     clearInterval(this.#looking);
@@ -224,7 +260,7 @@ export class Clock {
       if (over) return;
       this.starved = false;
       this.#hooks.change();
-      this.seek(frameAt(this.#tapes[0].video.currentTime, this.fps));
+      this.seek(this.frame);
     }, LOOK_MS);
   }
 }

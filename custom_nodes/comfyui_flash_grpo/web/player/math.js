@@ -36,6 +36,12 @@ export function correction(drift) {
   return { seek: false, factor: 1 - (Math.sign(drift) * percent) / 100 };
 }
 
+/** Whether two frames, told by when they begin and their rates, are to be seen at the same time. */
+export function overlap(one, fps, other, otherFps) {
+  if (one < 0 || other < 0) return false;
+  return one + (1 - ROUNDING) / fps > other && other + (1 - ROUNDING) / otherFps > one;
+}
+
 /** Frames of a video of so many seconds; the last one counts if most of it is there. */
 export function framesIn(duration, fps) {
   return Math.round(duration * fps);

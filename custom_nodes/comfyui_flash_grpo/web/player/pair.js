@@ -12,6 +12,7 @@ export function pairOf(given) {
   const blind = Boolean(given.blind);
   const sides = blind ? [given.left, given.right] : [given.before, given.after];
   return {
+    given: Object.keys(given).length > 0,
     blind,
     sides: sides.map((side, place) => sideOf(side ?? {}, given, blind, place)),
     fps: positive(given.fps),
@@ -28,7 +29,6 @@ function sideOf(side, given, blind, place) {
   return {
     name: blind ? ["left", "right"][place] : ["before", "after"][place],
     src: side.src ?? "",
-    poster: side.poster ?? "",
     label: blind ? "" : (side.label ?? ""),
     fps: positive(side.fps) ?? positive(given.fps),
     frames: side.frames ?? given.frames,

@@ -1,15 +1,12 @@
 // A copy of flash_grpo_studio/app/web/player/stage.js, made by `make comfyui-pack`; edit that file instead.
-// The two pictures: one pane each, beside or above each other, with the last picture held while both seek.
+// The two pictures: one pane each, beside or above each other. The videos play unseen, what is seen is drawn from them.
 
 import { element } from "./dom.js";
+import { failed } from "./source.js";
 
 const SIDES = ["first", "second"];
-const FAILED = ["missing", "refused", "away", "broken", "empty"];
-
-export const failed = (side) => FAILED.includes(side.state);
 
 export class Stage {
-  #held = false;
   #values = new Map();
 
   /** `again(place)` is called by the button of a video that could not be loaded. */
@@ -35,22 +32,19 @@ export class Stage {
     return this.panes.map((pane) => pane.video);
   }
 
-  /** Keep what is on the screen until `release`. */
-  hold() {
-    for (const pane of this.panes) pane.keep();
-    this.#held = true;
-    this.root.dataset.held = "";
+  /** Put a frame of each side on the screen, both in one step. */
+  draw(pictures) {
+    this.panes.forEach((pane, place) => pane.draw(pictures[place]));
   }
 
-  release() {
-    if (!this.#held) return;
-    this.#held = false;
-    delete this.root.dataset.held;
+  /** Show nothing of the pair before. */
+  clear() {
+    for (const pane of this.panes) pane.clear();
   }
 
-  /** What is on the screen of each side: the video, or the picture held over it. */
+  /** What is on the screen of each side. */
   get pictures() {
-    return this.panes.map((pane) => (this.#held ? pane.kept : pane.video));
+    return this.panes.map((pane) => pane.picture);
   }
 
   render(view, words) {
@@ -116,33 +110,34 @@ export class Stage {
 
 class Pane {
   constructor(name, again) {
-    this.video = element("video", { muted: true, playsInline: true, preload: "auto", disablePictureInPicture: true, tabIndex: -1 });
-    this.video.defaultMuted = true;
-    this.kept = element("canvas", { className: "kept", "aria-hidden": "true", width: 1, height: 1 });
+    const plain = { muted: true, playsInline: true, preload: "auto", disablePictureInPicture: true, tabIndex: -1 };
+    this.video = element("video", { ...plain, defaultMuted: true, "aria-hidden": "true" });
+    this.picture = element("canvas", { role: "img", width: 1, height: 1 });
+    this.context = this.picture.getContext("2d", { alpha: false });
     this.label = element("span", { className: "label" });
     this.reason = element("p");
     this.button = element("button", { type: "button", onclick: again });
     this.cover = element("div", { className: "cover failed", hidden: true }, this.reason, this.button);
-    this.content = element("div", { className: "content" }, this.video, this.kept);
-    this.root = element("div", { className: `pane ${name}` }, this.content, this.label, this.cover);
-    this.context = this.kept.getContext("2d", { alpha: false });
+    const content = element("div", { className: "content" }, this.picture);
+    this.root = element("div", { className: `pane ${name}` }, this.video, content, this.label, this.cover);
   }
 
-  keep() {
-    const { video, kept, context } = this;
-    if (video.readyState < HTMLMediaElement.HAVE_CURRENT_DATA || !video.videoWidth) {
-      context.clearRect(0, 0, kept.width, kept.height);
-      return;
+  draw(source) {
+    const { video, picture, context } = this;
+    if (video.readyState < HTMLMediaElement.HAVE_CURRENT_DATA || !video.videoWidth) return;
+    if (picture.width !== video.videoWidth || picture.height !== video.videoHeight) {
+      [picture.width, picture.height] = [video.videoWidth, video.videoHeight];
     }
-    if (kept.width !== video.videoWidth || kept.height !== video.videoHeight) {
-      [kept.width, kept.height] = [video.videoWidth, video.videoHeight];
-    }
-    context.drawImage(video, 0, 0);
+    context.drawImage(source, 0, 0, picture.width, picture.height);
+  }
+
+  clear() {
+    this.context.clearRect(0, 0, this.picture.width, this.picture.height);
   }
 
   render(side, words) {
     this.label.textContent = side.label;
-    this.video.setAttribute("aria-label", words.say("video", { side: side.label }));
+    this.picture.setAttribute("aria-label", words.say("video", { side: side.label }));
     this.root.dataset.state = side.state;
     this.cover.hidden = !failed(side);
     if (!failed(side)) return;

@@ -40,8 +40,8 @@ p { margin: 0; }
 .pane { position: relative; overflow: hidden; aspect-ratio: var(--ratio); background: #000; min-width: 0; }
 .stage[data-layout="side"][data-swapped] .first { order: 2; }
 .content { position: absolute; inset: 0; transform: translate(var(--x), var(--y)) scale(var(--scale)); }
-.content > * { position: absolute; inset: 0; width: 100%; height: 100%; object-fit: contain; display: block; } .stage[data-pixelated] .content > * { image-rendering: pixelated; }
-.kept { visibility: hidden; } .stage[data-held] .kept { visibility: visible; }
+.pane video { position: absolute; width: 1px; height: 1px; opacity: 0; pointer-events: none; }
+canvas { position: absolute; inset: 0; width: 100%; height: 100%; object-fit: contain; display: block; } .stage[data-pixelated] canvas { image-rendering: pixelated; }
 .stage[data-mode="wipe"] .second { clip-path: inset(0 0 0 var(--wipe)); } .stage[data-mode="wipe"][data-swapped] .second { clip-path: inset(0 calc(100% - var(--wipe)) 0 0); }
 .stage[data-mode="flicker"] .second { opacity: 0; } .stage[data-mode="flicker"][data-swapped]:not([data-peek]) .second, .stage[data-mode="flicker"][data-peek]:not([data-swapped]) .second { opacity: 1; }
 .stage[data-mode="onion"] .second { opacity: var(--onion); }
@@ -60,7 +60,7 @@ button { display: inline-flex; align-items: center; justify-content: center; tou
 button[aria-pressed="true"] { background: var(--accent); color: var(--on-accent); border-color: var(--accent); } svg { width: 22px; height: 22px; fill: currentColor; }
 .bar, .row { display: flex; flex-wrap: wrap; gap: .25rem; align-items: center; min-width: 0; } .row { gap: .35rem .75rem; }
 input[type="range"] { min-height: var(--target); min-width: 0; margin: 0; accent-color: var(--accent); } .seek { display: flex; align-items: center; gap: .75rem; } .seek input { flex: 1; }
-.readout { contain: content; flex: none; width: 8.5ch; text-align: right; font-variant-numeric: tabular-nums; font-size: .9rem; white-space: nowrap; }
+.readout { contain: strict; flex: none; width: 9ch; height: 1.5em; text-align: right; font-variant-numeric: tabular-nums; font-size: .9rem; white-space: nowrap; }
 label { display: inline-flex; align-items: center; gap: .5rem; min-height: var(--target); font-size: .9rem; } .own { flex: 1 1 14rem; } .own label { flex: 1; } .own input { flex: 1; } .loop { font-size: .9rem; color: var(--muted); }
 .held { touch-action: none; user-select: none; -webkit-user-select: none; }
 dialog { color: var(--text); background: var(--ground); border: 1px solid var(--line); border-radius: .6rem; padding: 1rem 1.25rem; max-width: min(34rem, calc(100vw - 2rem)); } dialog::backdrop { background: rgb(0 0 0 / .5); }

@@ -4,12 +4,15 @@
 import { frameAt } from "./math.js";
 
 const SHOWN_WITHIN = 120; // ms after `seeked`; no frame is reported where nothing changed, or the page is hidden
+const FRESH = 0.7; // part of a frame's time for which it is surely there still
 const GONE = ["error", "emptied", "abort"];
 
 export class Tape {
   fps = 24;
   /** Media time of the frame on the screen; -1 before the first. */
   shown = -1;
+  /** When it came there, as performance.now() counts. */
+  since = 0;
   #checks = new Set();
   #presented;
 
@@ -23,8 +26,9 @@ export class Tape {
   }
 
   #watch() {
-    this.video.requestVideoFrameCallback((_, { mediaTime }) => {
+    this.video.requestVideoFrameCallback((_, { mediaTime, presentationTime }) => {
       this.#watch();
+      this.since = presentationTime;
       this.#seen(mediaTime);
     });
   }
@@ -33,7 +37,11 @@ export class Tape {
     const { video } = this;
     if (video.paused) return;
     requestAnimationFrame(() => this.#watchByAnimation());
-    if (!video.seeking && frameAt(video.currentTime, this.fps) !== this.frame) this.#seen(video.currentTime);
+    if (video.seeking) return;
+    if (frameAt(video.currentTime, this.fps) !== this.frame) {
+      this.since = performance.now();
+      this.#seen(video.currentTime);
+    }
   }
 
   #seen(time) {
@@ -45,6 +53,22 @@ export class Tape {
   /** The frame on the screen, of its own rate; -1 before the first. */
   get frame() {
     return this.shown < 0 ? -1 : frameAt(this.shown, this.fps);
+  }
+
+  /**
+   * The frame that is there now, {time, picture, close()}, or null. Where the browser can keep a frame it is one that
+   * knows its own time. Elsewhere (a page without https) it is the video and the time last told, unless the page was
+   * told so late that the next frame may be there.
+   */
+  take(speed) {
+    const { video } = this;
+    if (video.readyState < HTMLMediaElement.HAVE_CURRENT_DATA) return null;
+    if (window.VideoFrame) {
+      const picture = new VideoFrame(video);
+      return { time: picture.timestamp / 1e6, picture, close: () => picture.close() };
+    }
+    const late = performance.now() - this.since > (FRESH * 1000) / (this.fps * speed);
+    return late ? null : { time: this.shown, picture: video, close: () => {} };
   }
 
   /** Seek; resolves when the frame at that time is on the screen, or there is none to wait for. */

@@ -4,6 +4,7 @@
 import { element, icon, toolbar } from "./dom.js";
 import { SPEEDS } from "./state.js";
 
+const TOLD_MS = 100; // a number that changes faster is not read, and each change costs a layout
 const BUTTONS = [
   ["play", "toggle", "K"],
   ["backTen", "backTen", "<"],
@@ -72,10 +73,17 @@ function seekBar(act) {
   const text = document.createTextNode("");
   readout.append(text);
   let [last, playing, say] = [0, false, (frame) => String(frame)];
-  const tick = (frame) => {
+  const put = (frame) => {
     input.value = String(frame);
     text.data = `${frame} / ${last}`;
-    // A value that changes with every frame is not read out.
+  };
+  let told = 0;
+  const tick = (frame) => {
+    const now = performance.now();
+    if (playing && now - told < TOLD_MS) return;
+    told = now;
+    put(frame);
+    // A value that changes by itself is not read out.
     if (!playing) input.setAttribute("aria-valuetext", say(frame));
   };
   const render = (view, words) => {
@@ -86,7 +94,8 @@ function seekBar(act) {
     input.disabled = !view.open;
     input.setAttribute("aria-label", words.say("frame"));
     readout.setAttribute("aria-hidden", "true");
-    tick(view.frame);
+    put(view.frame);
+    if (!playing) input.setAttribute("aria-valuetext", say(view.frame));
   };
   return { root: element("div", { className: "seek" }, input, readout), render, tick };
 }

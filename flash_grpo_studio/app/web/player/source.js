@@ -1,5 +1,10 @@
 // Loading one video: how far it is, and if it fails, why, in a word a person can act on.
 
+const FAILED = ["missing", "refused", "away", "broken", "empty"];
+
+/** Whether a video, told by its state, cannot be shown. */
+export const failed = ({ state }) => FAILED.includes(state);
+
 export class Source {
   /** idle, loading, ready, missing, refused, away, broken or empty. */
   state = "idle";
@@ -23,10 +28,9 @@ export class Source {
   }
 
   /** Load an address; the element stays the same. */
-  load(src, poster = "") {
+  load(src) {
     this.#src = src ?? "";
     this.#turn++;
-    this.video.poster = poster ?? "";
     Object.assign(this, { progress: 0, slow: false });
     if (!this.#src) return this.fail("missing");
     this.#set("loading");
@@ -41,7 +45,7 @@ export class Source {
   }
 
   again() {
-    this.load(this.#src, this.video.poster);
+    this.load(this.#src);
   }
 
   /** Let the decoder and the data go. */

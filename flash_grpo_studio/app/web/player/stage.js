@@ -1,11 +1,9 @@
 // The two pictures: one pane each, beside or above each other. The videos play unseen, what is seen is drawn from them.
 
 import { element } from "./dom.js";
+import { failed } from "./source.js";
 
 const SIDES = ["first", "second"];
-const FAILED = ["missing", "refused", "away", "broken", "empty"];
-
-export const failed = (side) => FAILED.includes(side.state);
 
 export class Stage {
   #values = new Map();
