@@ -141,11 +141,14 @@ def _save(content: bytes, file: Path, width: int | None = None) -> None:
 
 def main() -> None:
     """Start ComfyUI, take the pictures, end it."""
-    with tempfile.TemporaryDirectory() as folder:
-        with running(installed(Path(folder))) as comfy, sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-            take(comfy, browser.new_page(viewport=SIZE))
-            browser.close()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(installed(Path(folder))) as comfy,
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        take(comfy, browser.new_page(viewport=SIZE))
+        browser.close()
 
 
 if __name__ == "__main__":
