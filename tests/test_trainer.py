@@ -285,5 +285,3 @@ def test_every_option_trains_from_start_to_finish(tiny_folder: Path, tmp_path: P
         # At the first update the model is the base itself; after an optimiser step it is not.
         assert metrics[0].data["kl"] == pytest.approx(0, abs=1e-9) and metrics[1].data["kl"] > 0
     assert (latest / "ema.safetensors").is_file() == ("ema_decay" in changes)
-
-
