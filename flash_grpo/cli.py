@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from flash_grpo.commands import lists, media, pictures, planning, runs
+from flash_grpo.commands import lists, media, pictures, planning, rewards, runs
 from flash_grpo.commands.base import BAD_INPUT, DONE, FAILED, INTERRUPTED, complain, details, first_line
 from flash_grpo.errors import InputError
 from flash_grpo.plugins import CommandGroup
@@ -102,12 +102,12 @@ for _command in (
     planning.plan,
     lists.presets,
     lists.models,
-    lists.rewards,
     lists.prompts,
     lists.config,
     planning.schedule,
 ):
     app.command()(_command)
+app.add_typer(rewards.rewards, name="rewards")
 
 
 if __name__ == "__main__":

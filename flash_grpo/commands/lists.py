@@ -1,4 +1,4 @@
-"""Commands that list what there is: presets, models, rewards, configurations."""
+"""Commands that list what there is: presets, models, prompts, configurations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def presets(as_json: AsJson = False) -> None:
         }
         for name, preset in all_presets().items()
     ]
-    _list("Presets", entries, ("name", "model", "description"), as_json)
+    show("Presets", entries, ("name", "model", "description"), as_json)
 
 
 def models(as_json: AsJson = False) -> None:
@@ -38,19 +38,7 @@ def models(as_json: AsJson = False) -> None:
     cards = resources.files("flash_grpo") / "models" / "cards"
     files = [file for file in cards.iterdir() if file.name.endswith(".yaml")]
     entries = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
-    _list("Models", entries, ("name", "parameters", "source", "licence", "description"), as_json)
-
-
-def rewards(as_json: AsJson = False) -> None:
-    """List the rewards and what each measures."""
-    import dataclasses
-
-    from flash_grpo.rewards.registry import available
-
-    entries = [dataclasses.asdict(card) for card in available().values()]
-    for entry in entries:
-        entry["status"] = "" if entry["available"] else "comes later"
-    _list("Rewards", entries, ("name", "badge", "measures", "status"), as_json)
+    show("Models", entries, ("name", "parameters", "source", "licence", "description"), as_json)
 
 
 def prompts(
@@ -92,7 +80,8 @@ def _show_prompts(source: str, as_json: bool) -> None:
         print(prompt.text)
 
 
-def _list(title: str, entries: Sequence[Mapping[str, Any]], columns: Iterable[str], as_json: bool) -> None:
+def show(title: str, entries: Sequence[Mapping[str, Any]], columns: Iterable[str], as_json: bool) -> None:
+    """Entries by name, as JSON or as a table of some columns; what was never run is marked."""
     entries = sorted(entries, key=lambda entry: str(entry["name"]))
     if as_json:
         print(json.dumps(entries, indent=1, ensure_ascii=False))
