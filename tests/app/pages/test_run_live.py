@@ -1,18 +1,21 @@
 """The pages beside a real worker: a run's progress, a closed tab, a killed server, cancel, resume, result; a prompt
-rendered on the spot, a composed video and an export.
+rendered on the spot, a composed video and an export; a base model from the hub.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import av
+import pytest
 from safetensors.numpy import load_file
 
 from tests.app.pages.conftest import Served, StudioPage
 from tests.chaos import tagged
+from tests.hub_server import COMMIT, HubState, serving
 
 STUDIO = "whole"
 SMALL = {
@@ -29,6 +32,17 @@ SMALL = {
 TINY = {**SMALL, "updates": 2, "checkpoint_every": 1, "evaluate_every": 1, "videos_saved": 2}
 RECOVERY_SECONDS = 10.0
 WORKS_MS = 60_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The hub that the studio's worker downloads from; `served` starts after it."""
+    weights = "transformer/diffusion_pytorch_model.safetensors"
+    state = HubState({"model_index.json": b'{"_class_name": "WanPipeline"}', weights: b"x" * 5000}, {weights})
+    with serving(state) as endpoint, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_ENDPOINT", endpoint)
+        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
 
 
 def test_watch_close_kill_cancel_resume_and_reach_the_result(served: Served, studio_page: StudioPage) -> None:
@@ -111,3 +125,18 @@ def test_a_prompt_is_rendered_a_pair_composed_and_a_checkpoint_exported(
     with page.expect_download() as download:
         page.get_by_role("link", name="zip").click()
     assert download.value.path().stat().st_size > adapter.stat().st_size
+
+
+def test_a_model_from_the_hub_becomes_a_base_model(served: Served, studio_page: StudioPage) -> None:
+    studio_page.allow("status of 422")  # what this hub has is no pipeline, and the form says so
+    page = studio_page.open("/library?tab=models", wait="#download-repo")
+    page.locator("#download-repo").fill("someone/small")
+    page.get_by_role("button", name="Download", exact=True).click()
+    row = page.locator("tbody tr").filter(has_text="someone/small")
+    row.wait_for(timeout=WORKS_MS)
+    assert COMMIT[:12] in row.inner_text() and "apache-2.0" in row.inner_text()
+    page.wait_for_selector(".fg-download .fg-state-succeeded")
+    name = served.call("GET", "/base-models")["base_models"][-1]["name"]
+    row.get_by_role("link").click()
+    page.wait_for_function("name => document.querySelector('#new-model')?.value === name", arg=name)
+    page.get_by_text("expected the folder of a diffusers pipeline").first.wait_for()

@@ -82,8 +82,9 @@ def test_every_page_fits_a_phone_and_can_be_used_by_all(studio_page: Any) -> Non
         studio_page.accessible(page)
 
 
-def test_every_page_can_be_used_by_all_on_a_desktop(studio_page: Any) -> None:
-    page = studio_page.open("/")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_can_be_used_by_all_on_a_desktop(studio_page: Any, theme: str) -> None:
+    page = studio_page.open("/", theme=theme)
     for address in OWN:
         page.goto(address)
         page.wait_for_selector(".fg-page h1")
