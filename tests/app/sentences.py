@@ -20,7 +20,7 @@ FOLDERS = {
     "normalise plan prompts render resume run safeguards schedule score_files task trainer",
     "flash_grpo/planning": "architecture calibrate speed workload",
     "flash_grpo/rewards": "flicker optical_flow prompt_following registry scoring self_test subject_size "
-    "text_rendering",
+    "text_rendering vlm_judge judge/endpoint judge/limits",
 }
 MODULES = [f"{folder}/{name}.py" for folder, names in FOLDERS.items() for name in names.split()]
 """What a creator meets: jobs, forms, uploads, plans, and what a run says of itself."""

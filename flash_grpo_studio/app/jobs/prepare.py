@@ -129,7 +129,7 @@ def _file_name(job: Job) -> str:
 
 def _scoring(session: Session, actor: Actor, ask: ScoringAsk, asked: Any) -> Prepared:
     for reward in ask.rewards:
-        _check_reward(actor, reward)
+        _check_reward(actor, reward, ask.reward_options)
     videos = []
     for video_id in ask.video_ids:
         video = fetch(session, actor, Video, video_id)
@@ -207,7 +207,7 @@ def _checked(
     if config.updates > MAX_UPDATES:
         raise InputError(f"updates: expected at most {MAX_UPDATES}, got {config.updates}")
     for reward in config.rewards:
-        _check_reward(actor, reward)
+        _check_reward(actor, reward, config.reward_options)
     model = config.model
     entry = session.scalar(select(BaseModelEntry).where((BaseModelEntry.id == model) | (BaseModelEntry.name == model)))
     if entry is not None:
@@ -228,7 +228,7 @@ def _built_in(key: str, source: str) -> bool:
         raise InputError(f"{key}: {error}") from error
 
 
-def _check_reward(actor: Actor, name: str) -> None:
+def _check_reward(actor: Actor, name: str, options: Mapping[str, Mapping[str, Any]]) -> None:
     if ":" in name:
         if not actor.admin:
             raise InputError(f"the reward {name!r} is code on the server; only an administrator may name it")
@@ -236,6 +236,10 @@ def _check_reward(actor: Actor, name: str) -> None:
     card = load_card(name)
     if not card.available:
         raise InputError(f"the reward {name!r} comes with a later release; choose another one")
+    if options.get(name, {}).get("server") and not actor.admin:  # the worker reaches what its user may not
+        raise InputError(
+            f"the reward {name!r} would ask a server that is named here; only an administrator may name one"
+        )
 
 
 def edited_spec(

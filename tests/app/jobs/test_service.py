@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -81,6 +82,19 @@ def test_an_administrator_may_name_files_and_modules_of_the_server(parts: Parts)
     limited = Actor(root.user_id, "root", "admin", frozenset({"read", "write"}))  # a token without the scope admin
     with pytest.raises(InputError, match="only an administrator"):
         parts.submit(limited, rewards={"my_module:my_reward": 1.0})
+
+
+def test_only_an_administrator_may_name_a_server_for_a_reward_to_ask(parts: Parts) -> None:
+    def asking(server: str) -> dict[str, Any]:
+        options = {"vlm_judge": {"server": server, "model": "eyes"}}
+        return {"rewards": {"vlm_judge": 1.0}, "overrides": {"reward_options": options}}
+
+    inside = "http://169.254.169.254/v1"
+    with pytest.raises(InputError, match="only an administrator may name one"):
+        parts.submit(**asking(inside))
+    parts.submit(**asking(""))
+    job = parts.submit(parts.user("root", "admin"), **asking(inside))
+    assert job.spec["config"]["reward_options"]["vlm_judge"]["server"] == inside
 
 
 def test_own_prompts_travel_with_the_job(parts: Parts) -> None:
