@@ -17,6 +17,7 @@ export class Draft {
   #search;
   #path;
   #version = 0;
+  #sending = null;
   #work = Promise.resolve();
 
   constructor(search) {
@@ -31,7 +32,9 @@ export class Draft {
     if (there === null) return here && usable(here.form, here.time / 1000);
     this.#version = there.version;
     const unsent = here && here.unsent !== false;
-    if (unsent && (here.version ?? 0) !== there.version && there.form) {
+    // A page that went away while it sent has not heard that its form arrived.
+    const ours = here && there.form && [here.form.key, here.sending].includes(there.form.key);
+    if (unsent && (here.version ?? 0) !== there.version && there.form && !ours) {
       this.#version = here.version ?? 0; // until a person has said whose is to stay
       return { ...usable(here.form, here.time / 1000), theirs: true };
     }
@@ -48,14 +51,21 @@ export class Draft {
     }
   }
 
+  /** Keep a form in this browser, before this returns: a page that goes away waits for no answer. */
+  hold(form) {
+    const sending = this.#sending;
+    return writeHere(this.#search, { form, time: Date.now(), version: this.#version, sending, unsent: true });
+  }
+
   /** Keep a form; resolves to where it is kept. One after the other, in the order they came. */
   save(form) {
-    const here = writeHere(this.#search, { form, time: Date.now(), version: this.#version, unsent: true });
+    const here = this.hold(form);
     this.#work = this.#work.then(() => this.#send(form, here));
     return this.#work;
   }
 
   async #send(form, here) {
+    this.#sending = form.key;
     try {
       this.#version = (await api.put(this.#path, { version: this.#version, form })).version;
     } catch (error) {

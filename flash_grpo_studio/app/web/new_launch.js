@@ -68,7 +68,7 @@ export const launchActions = {
       if (this.refused()) return;
       const job = await this.submit();
       this.launched = true;
-      clearTimeout(this.saving);
+      this.saving = clearTimeout(this.saving);
       await this.draft.drop();
       location.assign(`/run?id=${job.id}`);
     } catch (error) {

@@ -31,6 +31,7 @@ class NewRun extends View {
     const back = () => !connection.lost && this.state.kept === HERE && this.keep();
     connection.addEventListener("change", back);
     this.onStop(() => connection.removeEventListener("change", back));
+    addEventListener("pagehide", () => this.saving && this.draft.hold(this.state.form)); // changed a moment ago
     addEventListener("pageshow", (event) => {
       if (event.persisted) location.reload(); // back from the run that was launched: a new form, a new key
     });
@@ -122,12 +123,13 @@ class NewRun extends View {
   }
 
   async keep() {
+    this.saving = clearTimeout(this.saving);
     this.set({ kept: await this.draft.save(this.state.form) });
   }
 
   /** Of two windows with one draft: what the other made of it, in the place of this form. */
   async takeTheirs(event, button) {
-    clearTimeout(this.saving);
+    this.saving = clearTimeout(this.saving);
     const found = await this.act(async () => ({ draft: await this.draft.takeTheirs() }), button);
     if (!found) return;
     const form = found.draft?.form ?? this.state.form; // gone by now: this one is the draft
@@ -143,6 +145,7 @@ class NewRun extends View {
   }
 
   async startOver() {
+    this.saving = clearTimeout(this.saving);
     await this.draft.drop();
     if (this.search) location.assign("/new");
     else location.reload();

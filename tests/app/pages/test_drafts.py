@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from playwright.sync_api import Route
+
 from tests.app.pages.conftest import StudioPage
 
 BUDGET = "#field-budget"
@@ -32,6 +34,36 @@ def test_another_browser_goes_on_where_the_first_one_was(studio_page: StudioPage
     first.wait_for_selector(BUDGET)
     budget_is(first, "")
     assert first.locator("#fg-restored").count() == 0, "what was dropped elsewhere does not come back"
+
+
+def test_what_was_changed_just_before_a_reload_is_there_after_it(studio_page: StudioPage) -> None:
+    page = studio_page.open("/new", wait=BUDGET)
+    changed = (
+        "(text) => { const box = document.querySelector('#field-budget'); box.value = text;"
+        "for (const name of ['input', 'change']) box.dispatchEvent(new Event(name, { bubbles: true }));"
+    )
+    page.evaluate(f"{changed} location.reload(); }}", "12")
+    page.wait_for_selector("#fg-restored")
+    budget_is(page, "12")
+    type_budget(page, "13")
+    # The first one is on its way, its answer never heard, when the second one is made: neither is another window's.
+
+    def answer_nothing(route: Route) -> None:
+        if route.request.method == "PUT":
+            route.fetch()
+        else:
+            route.continue_()
+
+    page.route("**/drafts/new*", answer_nothing)
+    with page.expect_request(lambda request: "/drafts/new" in request.url and request.method == "PUT"):
+        page.locator(BUDGET).fill("14")
+    page.wait_for_timeout(300)
+    page.evaluate(f"{changed} }}", "15")
+    page.unroute("**/drafts/new*")
+    page.reload()
+    page.wait_for_selector("#fg-restored")
+    budget_is(page, "15")
+    assert page.locator("#fg-theirs").count() == 0
 
 
 def test_of_two_windows_the_later_one_is_asked_whose_form_stays(studio_page: StudioPage) -> None:
