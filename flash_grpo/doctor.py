@@ -24,11 +24,11 @@ from flash_grpo.advantage import DEAD_RANGE, Advantages
 from flash_grpo.config import RunConfig
 from flash_grpo.errors import InputError
 from flash_grpo.models.base import TextEmbeddings, VideoModel
+from flash_grpo.planning.disk import disk_of_run
 from flash_grpo.replay import ReplayReport
 from flash_grpo.rewards.scoring import RewardSet
 from flash_grpo.rewards.self_test import self_test
 from flash_grpo.rollout import GroupPlan, Meter, Sampler, roll_out
-from flash_grpo.video import display_scale
 
 Level = Literal["ok", "warning", "refusal"]
 Gather = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]
@@ -38,8 +38,6 @@ LARGEST_REPEAT_GAP = 0.01  # relative difference of two samplings of one seed th
 DEAD_SHARE = 0.5
 SMALLEST_GROUP = 4
 ROLLOUTS_KNOWN = {"pocket": 72, "other": 192}  # per update: our measurement on the pocket model; the published recipe
-BYTES_PER_PIXEL = 0.1  # of a saved video; pocket clips take half of it
-VALIDATION_VIDEOS = 4
 GIB = 2**30
 
 
@@ -111,9 +109,10 @@ def check_setup(config: RunConfig, folder: Path, rewards: RewardSet, trained: in
     if worst["failed"] and not problems:
         problems = ["a reward failed its self-test in another process; see that process's output"]
     figures = {"failed": worst["failed"]}
+    disk = disk_of_run(config, trained, config.validation_limit, config.heldout_limit)
     return [
         update_size(config),
-        disk_room(folder, -worst["free"], disk_bytes(config, trained)),
+        disk_room(folder, -worst["free"], disk.most),
         Finding("self_tests", "refusal", "; ".join(problems), figures)
         if problems
         else Finding("self_tests", "ok", "every reward that has a self-test passed it", figures),
@@ -137,17 +136,6 @@ def update_size(config: RunConfig) -> Finding:
         advice = f"raise prompts_per_update to {prompts}, or expect the reward to rise late or not at all"
         return Finding("rollouts", "warning", f"{said}; {known} {source}; {advice}", figures)
     return Finding("rollouts", "ok", f"{said}; {known} are known to work", figures)
-
-
-def disk_bytes(config: RunConfig, trained: int) -> float:
-    """Estimated bytes of a run folder: checkpoints with average and optimiser state, videos, events."""
-    copies = 1 + (config.ema_decay > 0) + (2 if config.optimizer == "adamw" else 0)
-    checkpoints = config.keep_checkpoints + 2  # the best one, and the one being written
-    validations = 2 + (config.updates // config.evaluate_every if config.evaluate_every else 0)
-    videos = validations * min(VALIDATION_VIDEOS, config.validation_limit) + 2 * config.videos_saved
-    pixels = config.frames * config.height * config.width * display_scale(config.height, config.width) ** 2
-    events = 4096 * config.updates
-    return 4.0 * trained * copies * checkpoints + videos * pixels * BYTES_PER_PIXEL + events
 
 
 def free_bytes(folder: Path) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from flash_grpo.config import RunConfig
 from flash_grpo.errors import InputError
 from flash_grpo.planning.architecture import Pipeline, load_pipeline
+from flash_grpo.planning.disk import Disk, disk_of_run
 from flash_grpo.planning.footprint import Footprint, Kind, footprint, trained_parameters
 from flash_grpo.planning.speed import SURE, Speed, as_json, assumed_speed, cpu_speed, gpu_named, speed_named
 from flash_grpo.planning.workload import (
@@ -20,24 +21,15 @@ from flash_grpo.planning.workload import (
     evaluated_videos,
     evaluation_spending,
     run_spending,
-    validations,
     workload,
 )
 from flash_grpo.prompts import load_prompts
 from flash_grpo.rewards.registry import Card, load_card
 
 GB = 1e9
-VALIDATION_SAMPLES = 4
-"""Videos saved of every validation, as in `trainer`."""
-SHOWN_AT_LEAST = 256
-"""Short side of saved videos, as in `video`."""
 
 HOST_THREADS = 8
 """CPU threads assumed beside a GPU."""
-
-# Measured on runs of the built-in models.
-VIDEO_BYTES_PER_PIXEL = 0.05
-EVENT_BYTES_PER_UPDATE = 4000.0
 
 STARTING = (5.0, 40.0)
 """Seconds, at least and at most, of what no speed tells: processes that begin, and the report at the end."""
@@ -55,21 +47,6 @@ class PromptSets:
     heldout: int
     texts: tuple[str, ...]
     guessed: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Disk:
-    """Bytes a finished run leaves, and the most it needs while a checkpoint replaces another."""
-
-    checkpoint: float
-    checkpoints: float
-    videos: float
-    events: float
-
-    @property
-    def most(self) -> float:
-        """The most the run folder holds."""
-        return self.checkpoints + self.checkpoint + self.videos + self.events
 
 
 @dataclass(frozen=True)
@@ -169,7 +146,7 @@ def plan(
         memory_gb=memory_gb,
         footprint=needed,
         spending=run_spending(config, prompts.validation, prompts.heldout),
-        disk=_disk(config, pipeline, prompts),
+        disk=disk_of_run(config, trained_parameters(config, pipeline.denoiser), prompts.validation, prompts.heldout),
         duration=_duration(config, pipeline, work, prompts, cards, speed, devices) if speed else None,
         notes=tuple(_notes(config, prompts, cards, kind)),
     )
@@ -253,19 +230,6 @@ def _reward_seconds(cards: Mapping[str, Card | None], work: Workload) -> float:
     return total
 
 
-def _disk(config: RunConfig, pipeline: Pipeline, prompts: PromptSets) -> Disk:
-    trained = 4.0 * trained_parameters(config, pipeline.denoiser)
-    copies = 1 + (1 if config.ema_decay else 0) + (2 if config.optimizer == "adamw" else 0)
-    kept = min(config.keep_checkpoints + 1, max(validations(config), -(-config.updates // config.checkpoint_every)))
-    few = min(VALIDATION_SAMPLES, prompts.validation)
-    videos = few * (1 + validations(config)) + 2 * min(config.videos_saved, prompts.heldout)
-    scale = max(1, -(-SHOWN_AT_LEAST // min(config.height, config.width)))
-    video = VIDEO_BYTES_PER_PIXEL * config.frames * config.height * config.width * scale**2
-    return Disk(
-        copies * trained, kept * copies * trained, videos * video, EVENT_BYTES_PER_UPDATE * (config.updates + 10)
-    )
-
-
 def _duration(
     config: RunConfig,
     pipeline: Pipeline,
@@ -347,6 +311,7 @@ def plain(planned: Plan) -> dict[str, Any]:
             "checkpoint_gb": disk.checkpoint / GB,
             "checkpoints_gb": disk.checkpoints / GB,
             "videos_gb": disk.videos / GB,
+            "report_gb": disk.report / GB,
             "events_gb": disk.events / GB,
             "most_gb": disk.most / GB,
         },

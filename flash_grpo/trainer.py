@@ -31,6 +31,7 @@ from flash_grpo.evaluate import EvaluationResult, EvaluationSet, objective_gain,
 from flash_grpo.events import Checkpoint, Evaluation, Event, Progress, Request, Warning_, read_events
 from flash_grpo.metrics import PhaseClock, update_metrics
 from flash_grpo.optimizer import WeightAverage, build_optimizer, learning_rate
+from flash_grpo.planning.disk import VALIDATION_SAMPLES
 from flash_grpo.planning.workload import evaluation_spending, replay_spending, rollout_spending
 from flash_grpo.remaining import Pace, Range, validations_left
 from flash_grpo.replay import ReplayReport, ReplaySettings, replay
@@ -47,8 +48,6 @@ from flash_grpo.training_state import (
 )
 
 __all__ = ["Interrupted", "Trainer", "resume", "train"]
-
-VALIDATION_SAMPLES = 4
 
 
 def train(

@@ -22,7 +22,6 @@ from flash_grpo.doctor import (
     adapter_problem,
     check_first_update,
     check_setup,
-    disk_bytes,
     heed,
     ranks_agree,
     reward_declining,
@@ -31,6 +30,7 @@ from flash_grpo.doctor import (
 from flash_grpo.errors import InputError
 from flash_grpo.models.base import TextEmbeddings
 from flash_grpo.models.wan import WanModel
+from flash_grpo.planning.disk import disk_of_run
 from flash_grpo.replay import ReplaySettings, replay
 from flash_grpo.rewards.base import VideoBatch
 from flash_grpo.rewards.scoring import RewardSet
@@ -268,7 +268,7 @@ def setup(config: RunConfig, folder: Path, trained: int = 10_000_000) -> dict[st
 @pytest.mark.parametrize(("share", "level"), [(0.99, "refusal"), (1.5, "warning"), (2.5, "ok")])
 def test_a_full_disk_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, share: float, level: str) -> None:
     config = build_config("pocket")
-    needed = disk_bytes(config, 10_000_000)
+    needed = disk_of_run(config, 10_000_000, config.validation_limit, config.heldout_limit).most
     monkeypatch.setattr(shutil, "disk_usage", disk_with(share * needed))
     finding = setup(config, tmp_path / "not" / "there" / "yet")["disk"]
     assert finding.level == level
@@ -279,13 +279,14 @@ def test_a_full_disk_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 
 def test_the_disk_estimate_follows_the_configuration() -> None:
     def needed(trained: int = 10_000_000, **changes: Any) -> float:
-        return disk_bytes(build_config("pocket", changes), trained)
+        config = build_config("pocket", changes)
+        return disk_of_run(config, trained, config.validation_limit, config.heldout_limit).most
 
     assert needed(20_000_000) > 1.9 * needed() > 0
     assert needed(ema_decay=0.9) > 1.3 * needed()
     assert needed(optimizer="sgd") < needed() / 2
-    assert needed(keep_checkpoints=10) > 2 * needed()
-    assert needed(0, videos_saved=100) > 3 * needed(0) > needed(0, evaluate_every=0) > 0
+    assert needed(keep_checkpoints=10, checkpoint_every=1) > 2 * needed()
+    assert needed(0, videos_saved=100, heldout_limit=100) > 3 * needed(0) > needed(0, evaluate_every=0) > 0
 
 
 def test_the_size_of_an_update_is_held_against_what_works() -> None:

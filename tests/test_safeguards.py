@@ -12,9 +12,9 @@ import torch
 from flash_grpo import replay
 from flash_grpo.attempt import open_run
 from flash_grpo.checkpoint import load_weights, read_pointer
-from flash_grpo.doctor import disk_bytes
 from flash_grpo.errors import InputError
 from flash_grpo.events import Record, read_events
+from flash_grpo.planning.disk import disk_of_run
 from flash_grpo.safeguards import Safeguards
 from flash_grpo.trainer import Trainer, train
 from tests.tiny import config_for
@@ -61,7 +61,7 @@ def test_a_run_with_checks_equals_one_without(tiny_folder: Path, tmp_path: Path)
     assert figures(tmp_path / "with") == figures(tmp_path / "without")
     assert torch.equal(adapter(tmp_path / "with"), adapter(tmp_path / "without"))
     files = [file.stat().st_size for file in (tmp_path / "with").rglob("*") if file.is_file()]
-    foreseen = disk_bytes(config_for(tiny_folder, **QUICK), adapter(tmp_path / "with").numel())
+    foreseen = disk_of_run(config_for(tiny_folder, **QUICK), adapter(tmp_path / "with").numel(), 3, 3).most
     assert sum(files) < foreseen < 10 * sum(files)
     # Negative controls: another seed is another run, and the checks were made.
     assert figures(tmp_path / "with") != figures(tmp_path / "other")
