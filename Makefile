@@ -9,7 +9,7 @@ STUDIO_ARGS ?=
 # On few cores, OpenMP threads that spin while waiting take the time of those that work.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: help studio demo test slow lint pocket-long comfyui-pack comfyui-test screenshots clean
+.PHONY: help studio demo test coverage slow lint pocket-long comfyui-pack comfyui-test screenshots clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -26,6 +26,9 @@ pocket-long: $(VENV)/.ready-rewards ## set up, then about an hour of training fo
 
 test: $(VENV)/.ready-dev ## set up, then run all tests but the slow ones
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+coverage: $(VENV)/.ready-dev ## as `test`, and tell which lines no test reached
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
 slow: $(VENV)/.ready-dev ## set up, then run the tests that train for minutes
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
