@@ -201,7 +201,7 @@ def text(path: Path, content: str) -> Path:
         (lambda d: growing(d / "grows.h264"), "grows.h264"),
         (lambda d: two_frames_far_apart(d / "long.mkv"), "takes 10000.. seconds, expected at most 600; cut it first"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "make",
 )  # fmt: skip
 def test_what_is_no_video_or_too_much_is_one_sentence_and_writes_nothing(
     tmp_path: Path, make: Any, sentence: str
