@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -47,12 +47,44 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class WeightFile:
+    """One file of weights: its name in the repository, its bytes, its SHA-256; None what is not known.
+
+    `becomes` names the safetensors file that `flash-grpo rewards convert` makes of it, None where it is one already.
+    """
+
+    name: str
+    size: int | None
+    sha256: str | None
+    becomes: str | None = None
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights that are loaded: `repo` of a hub at `revision` (None: its newest), and the files needed from it."""
+
+    repo: str
+    revision: str | None
+    files: tuple[WeightFile, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes to download, as far as they are known."""
+        return sum(file.size or 0 for file in self.files)
+
+
+@dataclass(frozen=True)
 class Card:
     """What is to be known about a reward before choosing it.
 
-    `range` holds the lowest and highest value, None where unbounded. `verified` is False where the real path was never
-    run by us; `available` is False where the reward only comes with a later release. `requires` names the extra of
-    this package to install, if any.
+    `range` holds the lowest and highest value, None where unbounded. `per` says if it looks at frames one by one or at
+    a video as a whole. `available` is False where the reward only comes with a later release. `requires` names the
+    extra of this package to install, `environment` the reward's own environment (None: the main one), `device` what it
+    needs at least; `asks_server` is True where it asks an endpoint of one's own. `memory_mb` is what its device must
+    hold with the real weights, estimated from their size unless `real_weights` says they were run.
+
+    `upstream_equality` tells how close it comes to upstream's own code on random weights, `real_weights` whether it was
+    run with the real ones; both begin with "verified" or "unverified", and are None where there is nothing to compare.
     """
 
     name: str
@@ -60,16 +92,30 @@ class Card:
     measures: str
     badge: Literal["motion", "aesthetic", "text", "composition"]
     range: tuple[float | None, float | None]
+    per: Literal["frame", "video"]
     higher_is_better: bool
     groupwise: bool
     cost: Cost
     exploits: tuple[str, ...]
     options: Mapping[str, Option]
     licence: str
-    verified: bool
     available: bool
     requires: str | None
     implementation: str | None
+    paper: str | None = None
+    weights: tuple[Weights, ...] = ()
+    memory_mb: int | None = None
+    device: Literal["cpu", "gpu"] = "cpu"
+    environment: str | None = None
+    asks_server: bool = False
+    tested_versions: Mapping[str, str] = field(default_factory=dict)
+    upstream_equality: str | None = None
+    real_weights: str | None = None
+
+    @property
+    def verified(self) -> bool:
+        """Whether the real path, with its real weights if it has any, was ever run by us."""
+        return self.real_weights is None or self.real_weights.startswith("verified")
 
 
 def available() -> dict[str, Card]:
@@ -88,7 +134,13 @@ def load_card(name: str) -> Card:
     data["cost"] = Cost(**data["cost"])
     data["exploits"] = tuple(data["exploits"])
     data["options"] = {key: Option(**value) for key, value in data["options"].items()}
+    data["weights"] = tuple(_weights(entry) for entry in data.get("weights", ()))
     return Card(name=name, **data)
+
+
+def _weights(entry: Mapping[str, Any]) -> Weights:
+    files = tuple(WeightFile(**file) for file in entry["files"])
+    return Weights(entry["repo"], entry.get("revision"), files)
 
 
 def create(name: str, options: Mapping[str, object] | None = None) -> Reward:

@@ -76,6 +76,9 @@ def test_every_card_is_complete(name: str) -> None:
     assert len(card.range) == 2
     assert all(option.help for option in card.options.values())
     assert card.available == (card.implementation is not None)
+    for told in (card.upstream_equality, card.real_weights):
+        assert told is None or told.partition(":")[0] in ("verified", "unverified")
+    assert not card.weights or card.real_weights, "it has weights, so it must say whether they were run"
     if name in READY:
         assert card.verified
         assert card.cost.pocket_seconds is not None

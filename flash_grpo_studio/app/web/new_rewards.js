@@ -44,14 +44,49 @@ export function rewardFacts(card) {
   const words = worded("rewards", card.name, card);
   const { pocket_seconds: pocket, video_seconds: video, memory_mb: memory } = card.cost;
   return html`<p>${words.measures}</p>
-    <p class="fg-row"><span class="fg-badge">${t(`new.badge.${card.badge}`)}</span>
+    <p class="fg-row"><span class="fg-badge">${t(`new.badge.${card.badge}`)}</span> ${rewardStatus(card)}
       ${card.available && card.verified ? null : html`<span class="fg-badge fg-warned">⚠ ${t("new.unverified")}</span>`}</p>
     <details class="fg-more"><summary>${t("new.rewards.more")}<span class="fg-hidden">: ${words.title}</span></summary>
       <p><strong>${t("new.rewards.exploits")}</strong></p><ul>${words.exploits.map((line) => html`<li>${line}</li>`)}</ul>
       <p class="fg-small">${t("new.rewards.licence", { licence: card.licence })}<br>
       ${t("new.rewards.cost", { pocket: pocket === null ? "–" : number(pocket, 4), video: video === null ? "–" : duration(video), memory: memory === null ? "–" : bytes(memory * 1e6) })}
-      ${card.requires ? html`<br>${t("new.rewards.requires", { extra: card.requires })}` : null}
-      ${card.groupwise ? html`<br>${t("new.rewards.groupwise")}` : null}</p></details>`;
+      ${[...origin(card), ...needs(card)].map((line) => html`<br>${line}`)}</p></details>`;
+}
+
+/** Whether a reward can be used as it is, or what it needs first. */
+export function rewardStatus(card) {
+  const { state, bytes: size } = card.status;
+  if (state === "later") return null; // said in a sentence of its own
+  const warned = state === "ready" ? "" : " fg-warned";
+  return html`<span class="fg-badge${warned}">${state === "ready" ? "✓" : "⚠"} ${t(`new.rewards.status.${state}`, { size: bytes(size) })}</span>`;
+}
+
+/** Where a reward comes from and how far it was compared with its origin. */
+function origin(card) {
+  return [
+    t(`new.rewards.per.${card.per}`),
+    card.paper ? t("new.rewards.paper", { paper: card.paper }) : null,
+    ...card.weights.map(({ repo, files }) => t("new.rewards.weights", { repo, size: bytes(files.reduce((sum, { size }) => sum + (size ?? 0), 0)) })),
+    card.upstream_equality ? t("new.rewards.equality", { found: found(card.upstream_equality) }) : null,
+    card.real_weights ? t("new.rewards.real_weights", { found: found(card.real_weights) }) : null,
+  ].filter(Boolean);
+}
+
+/** "verified: how", or "unverified", as people read it. */
+function found(text) {
+  const [state, ...how] = text.split(": ");
+  const word = state === "verified" ? t("new.rewards.found.yes") : t("new.rewards.found.no");
+  return how.length ? `${word} (${how.join(": ")})` : word;
+}
+
+/** What a reward needs of the machine. */
+function needs(card) {
+  return [
+    card.device === "gpu" ? t("new.rewards.gpu") : null,
+    card.memory_mb === null ? null : t("new.rewards.device_memory", { memory: bytes(card.memory_mb * 2 ** 20) }),
+    card.requires ? t("new.rewards.requires", { extra: card.requires }) : null,
+    card.groupwise ? t("new.rewards.groupwise") : null,
+  ].filter(Boolean);
 }
 
 function choice(page, card, config) {

@@ -4,6 +4,7 @@
 import { api } from "./api.js";
 import { loadCatalogueWords, worded } from "./form_fields.js";
 import { bytes, number } from "./format.js";
+import { rewardStatus } from "./new_rewards.js";
 import { html } from "./template.js";
 import { t } from "./texts.js";
 import { errorBox, View } from "./view.js";
@@ -108,7 +109,7 @@ function reward(card) {
     t("help.licence", { licence: card.licence }),
   ];
   const options = Object.entries(card.options);
-  return term(`reward-${card.name}`, html`${words.title} <code>${card.name}</code> ${badges.filter(Boolean).map((badge) => html`<span class="fg-badge">${badge}</span> `)}`,
+  return term(`reward-${card.name}`, html`${words.title} <code>${card.name}</code> ${badges.filter(Boolean).map((badge) => html`<span class="fg-badge">${badge}</span> `)}${rewardStatus(card)}`,
     html`<p>${words.measures}</p><p class="fg-small">${facts.filter(Boolean).join(" · ")}</p>
       <p><strong>${t("help.exploits")}</strong></p><ul>${words.exploits.map((exploit) => html`<li>${exploit}</li>`)}</ul>
       ${options.length ? html`<p><strong>${t("help.options")}</strong></p><ul>${options.map(

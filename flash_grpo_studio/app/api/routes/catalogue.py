@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from fastapi import Request, Response
@@ -17,6 +16,7 @@ from flash_grpo.config import RunConfig, build_config, preset_config, presets
 from flash_grpo.planning.speed import gpus
 from flash_grpo.prompts import BUILT_IN, SETS, built_in_set
 from flash_grpo.rewards.registry import available
+from flash_grpo.rewards.status import described
 from flash_grpo_studio.app.api.base import subject
 from flash_grpo_studio.app.api.who import Reader
 
@@ -64,14 +64,43 @@ class RewardCost(BaseModel):
     memory_mb: int | None
 
 
+class RewardWeightFile(BaseModel):
+    """A file of weights; `becomes` is what `flash-grpo rewards convert` makes of it."""
+
+    name: str
+    size: int | None
+    sha256: str | None
+    becomes: str | None
+
+
+class RewardWeights(BaseModel):
+    """Weights that a reward loads."""
+
+    repo: str
+    revision: str | None
+    files: list[RewardWeightFile]
+
+
+class RewardStatus(BaseModel):
+    """What stands between a reward and its use on this machine."""
+
+    state: Literal["ready", "download", "server", "later"]
+    bytes: int = Field(description="To download, as far as it is known.")
+    missing: list[str]
+
+
 class RewardCard(BaseModel):
-    """What is to be known about a reward before choosing it."""
+    """What is to be known about a reward before choosing it.
+
+    `upstream_equality` and `real_weights` begin with verified or unverified; null where there is nothing to compare.
+    """
 
     name: str
     title: str
     measures: str
     badge: str
     range: list[float | None] = Field(min_length=2, max_length=2)
+    per: Literal["frame", "video"]
     higher_is_better: bool
     groupwise: bool
     cost: RewardCost
@@ -81,6 +110,16 @@ class RewardCard(BaseModel):
     verified: bool
     available: bool
     requires: str | None
+    paper: str | None
+    weights: list[RewardWeights]
+    memory_mb: int | None
+    device: Literal["cpu", "gpu"]
+    environment: str | None
+    asks_server: bool
+    tested_versions: dict[str, str]
+    upstream_equality: str | None
+    real_weights: str | None
+    status: RewardStatus
 
 
 class Sizes(BaseModel):
@@ -134,10 +173,9 @@ def _models() -> list[ModelCard]:
     return [ModelCard(**yaml.safe_load(file.read_text(encoding="utf-8"))) for file in files]
 
 
-@cache
 def _rewards() -> list[RewardCard]:
     cards = sorted(available().values(), key=lambda card: card.name)
-    return [RewardCard(**dataclasses.asdict(card)) for card in cards]
+    return [RewardCard(**described(card)) for card in cards]
 
 
 @cache
@@ -163,12 +201,18 @@ def _choices() -> Choices:
 @cache
 def _written(read: Callable[[], Any]) -> tuple[bytes, str]:
     """The answer that never changes while the server runs, as it is sent, and its ETag."""
+    return _written_now(read)
+
+
+def _written_now(read: Callable[[], Any]) -> tuple[bytes, str]:
     content: bytes = TypeAdapter(Any).dump_json(read())
     return content, f'"{sha256(content).hexdigest()[:32]}"'
 
 
-def _answer(request: Request, read: Callable[[], Any]) -> Response:
-    content, etag = _written(read)
+def _answer(
+    request: Request, read: Callable[[], Any], written: Callable[..., tuple[bytes, str]] = _written
+) -> Response:
+    content, etag = written(read)
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
     if request.headers.get("if-none-match") == etag:
         return Response(status_code=304, headers=headers)
@@ -189,8 +233,8 @@ def list_models(request: Request, actor: Reader) -> Response:
 
 @router.get("/rewards", response_model=list[RewardCard], responses=UNCHANGED, summary="Rewards")
 def list_rewards(request: Request, actor: Reader) -> Response:
-    """Cards of all rewards; those not `available` come with a later release."""
-    return _answer(request, _rewards)
+    """Cards of all rewards; those not `available` come with a later release. `status` is as of now."""
+    return _answer(request, _rewards, _written_now)
 
 
 @router.get("/schema", response_model=dict[str, Any], responses=UNCHANGED, summary="Schema of the configuration")
