@@ -13,8 +13,10 @@ from PIL import Image
 from flash_grpo_studio.app.store.engine import Store
 from flash_grpo_studio.app.store.tables import Video
 from flash_grpo_studio.app.workspace import Workspace
-from tests.app.pages.barcode import READER
+from tests.app.pages.barcode import FILM, READER, write_clip
+from tests.app.pages.conftest import Served, StudioPage
 
+FRAMES = 49  # two seconds of film
 SLOW_NETWORK = {"offline": False, "latency": 80, "downloadThroughput": 250_000, "uploadThroughput": 100_000}
 SLOWER = 4
 OPEN = """
@@ -47,6 +49,33 @@ def enter_clip(store: Store, workspace: Workspace, owner: str, path: Path) -> st
         return f"/api/v1/videos/{row.id}/content"
 
 
+class Clips(dict[str, str]):
+    """Addresses of clips by name; `folder` is where their files lie."""
+
+    def __init__(self, served: Served) -> None:
+        super().__init__()
+        self._served, self._owner = served, served.call("GET", "/me")["id"]
+        self.folder = served.workspace.folder / "uploads"
+        self.folder.mkdir(exist_ok=True)
+
+    def add(self, name: str, frames: int = FRAMES, *, size: dict[str, int] = FILM, **more: Any) -> Path:
+        """Make a clip with barcodes; returns its path."""
+        path = write_clip(self.folder / f"{name}.mp4", frames, **size, **more)
+        return self.enter(name, path)
+
+    def enter(self, name: str, path: Path) -> Path:
+        """Have a file served; returns its path."""
+        store = self._served.store()
+        self[name] = enter_clip(store, self._served.workspace, self._owner, path)
+        store.close()
+        return path
+
+    def pair(self, kind: str, **more: Any) -> None:
+        """A pair of clips, told apart by their colours."""
+        self.add(f"{kind} before", **more)
+        self.add(f"{kind} after", tint=60, **more)
+
+
 def throttle(page: Any, *, network: bool = False, cpu: bool = False) -> None:
     """A slow line without a cache, a slow processor."""
     tools = page.context.new_cdp_session(page)
@@ -65,6 +94,11 @@ class Player:
         self.page = page
         page.evaluate(f"() => {{ {READER} }}")
         page.evaluate(OPEN)
+
+    @classmethod
+    def open(cls, studio_page: StudioPage, **options: Any) -> Player:
+        """A player on a page of its own."""
+        return cls(studio_page.open("/help", wait="fg-help h2", **options))
 
     def show(self, before: str, after: str, *, ready: bool = True, **more: Any) -> None:
         """Show a pair, made alike unless `more` says otherwise; returns when both are loaded."""
